@@ -1,9 +1,9 @@
 """``make bench``: ``python -m bench quick``. ``make bench-full``:
 ``python -m bench full [--fresh] [--only GROUP …]``.
 
-*quick*: catch-up of a million queries, Photon next to plain Python and DuckDB, one round. *full*: everything, in
-alternating rounds; each round is kept as soon as it is done, so that an interrupted run resumes where it was. When
-all is done the figures go to ``bench/results.json``, and from there to ``docs/benchmarks.md`` with its plots.
+*quick*: one round of the catch-up of a million queries by Photon, plain Python and DuckDB. *full*: all benchmarks
+in alternating rounds; each finished round is kept, so that an interrupted run resumes where it was. At the end
+the figures go to ``bench/results.json``, and from there to ``docs/benchmarks.md`` with its plots.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BEGAN = time.monotonic()
 
 
 def quick() -> int:
-    """Takes some minutes. Exit code 1 if an output was wrong or a system was unavailable."""
+    """Runs the short form, some minutes. Exit code 1 if an output was wrong or a system was unavailable."""
     with scratch() as directory:
         results = Results(directory)
         catch_up.bench(results, [SIZES[0]], QUICK, 1, say)
@@ -44,12 +44,12 @@ def quick() -> int:
 
 
 def full(only: list[str], rounds: int, limit_s: float, *, fresh: bool) -> int:
-    """Takes hours. Exit code 1 if a row has no figures."""
+    """Runs all benchmarks, which takes hours. Exit code 1 if a row has no figures."""
     directory = cache_root() / "results"
     if fresh:
         shutil.rmtree(directory, ignore_errors=True)
     results = Results(directory)
-    say(f"rows are kept below {directory}; what is there already is not run again (--fresh: it is)")
+    say(f"results are kept below {directory}; those already there are not measured again (unless --fresh)")
     if "catch-up" in only:
         catch_up.bench(results, SIZES, [system.name for system in SYSTEMS], rounds, say, limit_s=limit_s)
     if "live" in only:
@@ -73,12 +73,12 @@ def full(only: list[str], rounds: int, limit_s: float, *, fresh: bool) -> int:
 
 
 def main() -> int:
-    """See the module."""
+    """Runs the command that the module describes."""
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=["quick", "full"])
-    parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have measured")
+    parser.add_argument("--fresh", action="store_true", help="discard the measurements of earlier runs")
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of one catch-up; %(default)g")

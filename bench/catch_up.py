@@ -44,7 +44,7 @@ LIMIT_S = 3600.0  # a longer run is ended, and has no figure
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A system that can do the job."""
+    """A system that can run the join."""
 
     name: str
     survives: str  # correct part of its output after kill -9, in the table's words
@@ -55,7 +55,7 @@ class System:
     streaming: bool = False  # a stream processor with exactly-once output, which the goal is about
 
     def versions(self) -> dict[str, str]:
-        """Versions of its parts."""
+        """Versions of the system and its dependencies."""
         return {"photon": __version__} if self.environment is None else self.environment.versions()
 
 
@@ -76,7 +76,7 @@ SYSTEMS = (
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory for one run, on the disk of the cache."""
+    """Creates a directory for one run, on the disk of the cache."""
     root = cache_root() / "runs"
     root.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="run-", dir=root))
@@ -87,7 +87,7 @@ def scratch() -> Iterator[Path]:
 
 
 def _command(system: System, data: Set, work: Path) -> tuple[list[str | Path], Path, Pair]:
-    """The command, the directory to check, and the form of its records."""
+    """Returns the command, the output directory, and the function that reads its records."""
     output = work / "output"
     if system.environment is None:
         config = work / "photon.toml"
@@ -105,7 +105,7 @@ def _command(system: System, data: Set, work: Path) -> tuple[list[str | Path], P
 
 
 def run(system: System, data: Set, truth: Mapping[str, str], limit_s: float = LIMIT_S) -> Figures:
-    """One run, checked. Raises BenchmarkFailed."""
+    """Runs a system once and checks its output. Raises BenchmarkFailed."""
     if system.deployed:
         return backlog(data, truth, started=True, limit_s=limit_s)
     with scratch() as work:
@@ -130,9 +130,8 @@ def backlog(
     started: bool = False,
     limit_s: float = BACKLOG_S,
 ) -> Figures:
-    """A deployment finds all logs at once, until the last joined line is in its output: it survives a kill then.
-
-    ``started``: includes its start-up. Raises BenchmarkFailed.
+    """Starts a deployment on finished logs and waits until the last joined line is in its output, where it survives a
+    kill. ``started``: count the start-up too. Raises BenchmarkFailed.
     """
     began = time.monotonic()
     with scratch() as directory, deployed(directory, joiners=joiners, shards=shards) as running:
@@ -179,7 +178,7 @@ def last_line(took: Measured) -> str:
 
 
 def row_name(system: str, size: Size) -> str:
-    """Name of the row in the group."""
+    """Name of a system's row in the group."""
     return f"{system}, {size.words()}"
 
 
@@ -192,7 +191,7 @@ def bench(
     *,
     limit_s: float = LIMIT_S,
 ) -> None:
-    """Runs missing rounds; the systems take turns."""
+    """Runs the rounds that ``results`` still lacks; the systems take turns."""
     chosen = [system for system in SYSTEMS if system.name in systems]
     for size in sizes:
         say(f"catch-up of {size.words()}: generating the set, unless it is there")
@@ -233,14 +232,14 @@ def _shown(row: Row) -> str:
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the command that the module describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clicks", type=int, nargs="+", default=[100_000], help="sizes of the set, queries are 10 ×")
+    parser.add_argument("--clicks", type=int, nargs="+", default=[100_000], help="clicks of a set; queries: 10 ×")
     parser.add_argument(
         "--systems", nargs="+", default=list(QUICK), choices=[s.name for s in SYSTEMS], metavar="NAME"
     )
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--results", type=Path, help="directory for the rows; default: a fresh one")
+    parser.add_argument("--results", type=Path, help="directory for the results (default: a new one)")
     given = parser.parse_args()
     with scratch() as fresh:
         results = Results(given.results or fresh)

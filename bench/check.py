@@ -1,6 +1,6 @@
-"""Checks an output: each click that has a query once, with that query and all members of both records.
+"""Checks an output: each click with a query occurs once, with that query and all members of both records.
 
-Pure. A row's speed counts only if this check passes; it is the same for every system.
+Pure. A speed counts only if this check, which is the same for every system, passes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Verdict:
 
 
 def read_truth(file: Path) -> dict[str, str]:
-    """Click id -> digest of the pair."""
+    """Reads the truth: click id -> digest of the pair."""
     with open(file) as lines:
         return dict(line.rstrip("\n").split("\t") for line in lines)
 
@@ -67,17 +67,17 @@ def check(lines: Iterable[bytes], truth: Mapping[str, str], pair: Pair) -> Verdi
 
 
 def of_photon(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The pair in one of our own records."""
+    """Returns the pair in one of Photon's records."""
     return record["foreign"], record["primary"]
 
 
 def of_peer(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The pair in a peer's record: ``{"click": {…}, "query": {…}}``."""
+    """Returns the pair in a peer's record: ``{"click": {…}, "query": {…}}``."""
     return record["click"], record["query"]
 
 
 def output_lines(directory: Path) -> Iterator[bytes]:
-    """Lines of all files below, including compressed ones, except hidden and unfinished ones."""
+    """Yields lines of all files below, including compressed ones; skips hidden and unfinished files."""
     for path in sorted(directory.rglob("*")):
         below = path.relative_to(directory).parts
         if (

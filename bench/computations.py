@@ -1,8 +1,8 @@
 """Computations next to Bytewax and Flink: totals of each key, and windows of a minute in event time.
 
 ``python -m bench.computations [--keys N …] [--systems NAME …] [--rounds N] [--results DIR]``, or as the group
-*computations* of ``python -m bench full``, which writes ``docs/benchmarks/computations.md``. Everybody reads the same
-JSON lines, takes turns with the others, and is compared with the truth; start-up is included.
+*computations* of ``python -m bench full``, which writes ``docs/benchmarks/computations.md``. All systems read
+the same JSON lines and take turns; results are compared with the truth, and start-up is included.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def records_of(keys: int) -> int:
 
 
 def generated(keys: int) -> Path:
-    """The directory of a set's log, made unless it exists. Each key comes at least once."""
+    """Returns the directory of a log with ``keys`` keys, each at least once; generates it if it does not exist."""
     directory = cache_root() / "computations" / f"{records_of(keys)}-{keys}"
     if not directory.exists():
         made = directory.with_name(f"{directory.name}.tmp{os.getpid()}")
@@ -82,7 +82,7 @@ def _read(system: System, output: Path) -> Iterator[tuple[tuple[str, int], tuple
 
 
 def run(system: System, task: str, log: Path, expected: _Found) -> Figures:
-    """One run, checked. Raises BenchmarkFailed."""
+    """Runs a system once and checks its results. Raises BenchmarkFailed."""
     with scratch() as work:
         output = work / "output"
         told = {"BENCH_TASK": task, "BENCH_RECORDS": str(log), "BENCH_OUTPUT": str(output), **system.variables}
@@ -113,7 +113,7 @@ def row_name(system: str, task: str, keys: int) -> str:
 def bench(
     results: Results, sizes: Sequence[int], systems: Sequence[str], rounds: int, say: Callable[[str], None]
 ) -> None:
-    """Runs missing rounds; the systems take turns."""
+    """Runs the rounds that ``results`` still lacks; the systems take turns."""
     for keys in sizes:
         log = generated(keys)
         chosen = [system for system in SYSTEMS if system.name in systems and (keys < LARGE or system.name == PHOTON)]
@@ -132,13 +132,13 @@ def bench(
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the command that the module describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [system.name for system in SYSTEMS]
     parser.add_argument("--keys", type=int, nargs="+", default=[*KEYS, LARGE])
     parser.add_argument("--systems", nargs="+", default=names, choices=names, metavar="NAME")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--results", type=Path, help="directory for the rows; default: a fresh one")
+    parser.add_argument("--results", type=Path, help="directory for the results (default: a new one)")
     given = parser.parse_args()
     with scratch() as fresh:
         bench(Results(given.results or fresh), given.keys, given.systems, given.rounds, partial(print, flush=True))

@@ -39,12 +39,12 @@ OWN = str(Path(photon.__file__).parent) + "/"
 
 
 def python() -> str:
-    """3.11: other versions count differently."""
+    """The version of Python without its patch level. Counts differ between versions."""
     return ".".join(platform.python_version_tuple()[:2])
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """Calls of our own functions, and calls that these make to others'."""
+    """Counts the calls of Photon's functions while ``work`` runs, and their calls of other functions."""
     profile = cProfile.Profile()
     profile.enable()
     try:
@@ -67,7 +67,7 @@ def _primary_reader(base: Path) -> None:
 
 
 def _look_ups(base: Path, keys: list[bytes], size: int) -> float:
-    """Calls per key: half of the batches have their records in the cache, the others in a log."""
+    """Counts calls per key; half of the batches have their records in the cache, the others in a log."""
     requests, calls = stages.look_up_requests(keys, size, EVENTS // 10 // size), 0
     for what, cache_bytes in (("cache", CACHE_BYTES_MAX), ("log", 1)):
         with stages.event_store(base / "queries", base / what, cache_bytes) as store:
@@ -84,7 +84,7 @@ def _registry(commands: list[bytes], machine: ShardMachine) -> None:
 
 
 def _replicated(base: Path, command: bytes, entries: int = 50) -> dict[str, float]:
-    """Of an entry of three replicas in a stream of 20 a second, and of a second in which all their groups rest."""
+    """Counts the work of three replicas for an entry (at 20 a second), and for a second in which all groups rest."""
     group = stages.ReplicaGroup(base, {name: {1: _machine(), 2: _Idle(), 3: _Idle()} for name in "abc"})
 
     def stream(count: int) -> None:
@@ -110,7 +110,7 @@ def _replicated(base: Path, command: bytes, entries: int = 50) -> dict[str, floa
 
 
 class _Idle:
-    """The machine of a group in which nothing happens."""
+    """The state machine of a group that never gets an entry."""
 
     def apply(self, index: int, command: bytes) -> None: ...
 
@@ -145,7 +145,7 @@ def _commands() -> list[bytes]:
 
 
 def count() -> dict[str, float]:
-    """Calls per event of each stage."""
+    """Counts the calls per event of each stage."""
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
         keys = stages.write_queries(base / "queries", EVENTS)
@@ -164,12 +164,12 @@ def count() -> dict[str, float]:
 
 
 def regressions(found: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
-    """One line for each stage that makes too many calls, or that the baseline does not know."""
+    """Returns a line for each stage that makes too many calls or that the baseline lacks."""
     out = []
     for stage, calls in found.items():
         before = baseline.get(stage)
         if before is None:
-            out.append(f"{stage}: {calls:g}, and no baseline")
+            out.append(f"{stage}: {calls:g}, but it has no baseline")
         elif calls > before * (1 + TOLERANCE):
             more = f"{calls / before - 1:.0%} more than" if before else "and not"
             out.append(f"{stage}: {calls:g}, {more} the {before:g} accepted")
@@ -177,15 +177,15 @@ def regressions(found: Mapping[str, float], baseline: Mapping[str, float]) -> li
 
 
 def baseline() -> dict[str, float] | None:
-    """Baseline of this Python; ``None`` means there is none."""
+    """Returns the baseline of this version of Python; ``None`` if there is none."""
     found: dict[str, dict[str, float]] = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
     return found.get(python())
 
 
 def main() -> int:
-    """Exit code 3 if a stage makes too many calls."""
+    """Compares counts with the baseline. Exit code 3 if a stage makes too many calls."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--accept", action="store_true", help="these counts are the baseline from now on")
+    parser.add_argument("--accept", action="store_true", help="accept these counts as the new baseline")
     given = parser.parse_args()
     found = count()
     for stage, calls in found.items():

@@ -33,7 +33,7 @@ UNMATCHED_AFTER_S = 30.0
 
 @dataclass(slots=True)
 class Deployed:
-    """Running processes."""
+    """A running deployment."""
 
     directory: Path
     demo: DemoDeployment
@@ -42,7 +42,7 @@ class Deployed:
 
     @property
     def place(self) -> Place:
-        """Logs, output and state of its datacentre."""
+        """Logs, output and state of the datacentre."""
         return self.demo.places[DATACENTRE]
 
     @property
@@ -51,11 +51,11 @@ class Deployed:
         return self.directory / "photon.toml"
 
     def start(self) -> None:
-        """Runs ``photon up``, again after it was killed."""
+        """Runs ``photon up``, also after it was killed."""
         self.up = _up(self.directory, self.config, self.overrides)
 
     def ready(self, timeout_s: float = READY_S) -> None:
-        """Waits until every process says that it serves. Raises BenchmarkFailed."""
+        """Waits until every process reports that it serves. Raises BenchmarkFailed."""
         asyncio.run(self._ready(timeout_s))
 
     async def _ready(self, timeout_s: float) -> None:
@@ -71,7 +71,7 @@ class Deployed:
                 await asyncio.sleep(0.05)
 
     def said(self) -> str:
-        """The last line of ``photon up``."""
+        """Returns the last line that ``photon up`` printed."""
         return tail(self.directory / "up.log", 1)
 
     def pids(self) -> list[int]:
@@ -79,12 +79,12 @@ class Deployed:
         return tree(self.up.pid)
 
     def joined(self) -> int:
-        """Joined events, from its ledger."""
+        """Returns the number of joined events in the ledger."""
         return read_ledger(self.place.state)["joined"]
 
     def settled(self, clicks: int, timeout_s: float) -> float | None:
-        """Waits until ``clicks`` clicks have been joined. Returns the seconds it took; ``None`` means it took too
-        long."""
+        """Waits until ``clicks`` clicks have been joined; returns the seconds that it took, ``None`` after a
+        time-out."""
         began = time.monotonic()
         while self.joined() < clicks:
             if time.monotonic() - began > timeout_s:
@@ -93,7 +93,7 @@ class Deployed:
         return time.monotonic() - began
 
     def stop(self) -> None:
-        """SIGTERM, and kill -9 for processes that do not end."""
+        """Sends SIGTERM to all processes, and SIGKILL to those that do not end."""
         if self.up.poll() is None:
             self.up.send_signal(signal.SIGTERM)
             try:
@@ -125,8 +125,8 @@ def deployed(
     cache: str = "",
     latency_s: float | None = None,
 ) -> Iterator[Deployed]:
-    """A started and ready deployment; ended afterwards. All ``datacentres`` read the logs of the first one, which is
-    ``DATACENTRE``."""
+    """Starts a deployment and yields it when it serves; stops it at the end. All ``datacentres`` read the logs of the
+    first one, which is ``DATACENTRE``."""
     adopt_orphans(True)
     shape = Shape(
         datacentres, joiners, round_trip_s=round_trip_s, unmatched_after_s=unmatched_after_s, shards=shards,
@@ -147,7 +147,7 @@ def deployed(
 
 
 class Watch:
-    """``bench.tail`` for a deployment."""
+    """Runs ``bench.tail`` on a deployment."""
 
     def __init__(self, running: Deployed, datacentre: str = DATACENTRE) -> None:
         self.file = running.directory / f"seen-{datacentre}.npz"
@@ -157,20 +157,20 @@ class Watch:
         self._process.stdout.readline()
 
     def end(self) -> None:
-        """Ends it; it has then written its file. Raises BenchmarkFailed."""
+        """Ends the watcher, which then has written its file. Raises BenchmarkFailed."""
         self._process.terminate()
         if self._process.wait(STOP_S):
-            raise BenchmarkFailed(f"the watcher ended with {self._process.returncode}")
+            raise BenchmarkFailed(f"the watcher ended with exit code {self._process.returncode}")
 
     def kill(self) -> None:
-        """Kills it, however far it is."""
+        """Kills the process, even if it is not done."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
 
 
 class Feeding:
-    """``bench.feeder`` for a deployment."""
+    """Runs ``bench.feeder`` on a deployment."""
 
     def __init__(
         self, running: Deployed, *, rate: float, seconds: float, per_click: int = 10, early: float = 0.0
@@ -185,16 +185,16 @@ class Feeding:
         self.began_ns = int(json.loads(self._process.stdout.readline())["began_ns"])
 
     def running(self) -> bool:
-        """True if it still writes."""
+        """True if the feeder still writes."""
         return self._process.poll() is None
 
     def end(self) -> None:
-        """Waits for its end. Raises BenchmarkFailed."""
+        """Waits until the feeder ends. Raises BenchmarkFailed."""
         if self._process.wait():
-            raise BenchmarkFailed(f"the feeder ended with {self._process.returncode}")
+            raise BenchmarkFailed(f"the feeder ended with exit code {self._process.returncode}")
 
     def kill(self) -> None:
-        """Kills it, however far it is."""
+        """Kills the process, even if it is not done."""
         if self.running():
             self._process.kill()
         self._process.wait()
@@ -202,7 +202,7 @@ class Feeding:
 
 @dataclass(slots=True)
 class Usage:
-    """Resources that a deployment's processes used while it was fed."""
+    """Resources that a deployment's processes used during the feed."""
 
     cpu_s: float = 0.0
     wall_s: float = 0.0

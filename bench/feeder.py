@@ -44,7 +44,7 @@ NOWHERE = 9_000_000_000_000_000  # ids from here on name no query
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """The data to write."""
+    """The parameters of the lines to write."""
 
     rate: float  # clicks a second
     seconds: float
@@ -88,7 +88,7 @@ class Plan:
 
 
 def plan(feed: Feed) -> Plan:
-    """Drawn from the seed."""
+    """Makes the plan, drawn from the seed."""
     rng = np.random.default_rng(feed.seed)
     count = feed.clicks
     at = np.arange(count) / feed.rate
@@ -108,7 +108,7 @@ def plan(feed: Feed) -> Plan:
 
 
 class _Side:
-    """Growing files of one side."""
+    """The growing files of one side of the join."""
 
     def __init__(self, directory: str, name: str) -> None:
         self._directory, self._name = Path(directory), name
@@ -127,7 +127,7 @@ class _Side:
 
 
 def run(feed: Feed) -> None:
-    """Writes all lines at their moments, or as soon after as it can."""
+    """Writes all lines at their times, or as soon after as possible."""
     todo = plan(feed)
     count, queries = feed.clicks, feed.clicks * feed.per_click
     query_rate = feed.rate * feed.per_click
@@ -172,7 +172,7 @@ def run(feed: Feed) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the command that the module describes."""
     given: dict[str, Any] = json.loads(sys.argv[1])
     run(Feed(**given))
 

@@ -20,7 +20,7 @@ class Written:
 
 
 def write(lines: Iterable[Line], directory: Path, *, files: int) -> Written:
-    """Sorted by arrival into ``files`` files a side, ``queries-0003.log`` and ``clicks-0003.log``."""
+    """Writes the lines, sorted by arrival, into ``files`` files a side: ``queries-0003.log``, ``clicks-0003.log``."""
     sides: dict[bool, list[tuple[int, bytes]]] = {True: [], False: []}
     for line in lines:
         sides[line.primary].append((line.at_us, line.data))

@@ -26,7 +26,7 @@ Found = Mapping[tuple[str, str], Row]
 
 
 def lines(rows: Sequence[Row]) -> list[Line]:
-    """Lines of the table, in the goals' order."""
+    """Returns the lines of the table, in the order of the goals."""
     found: Found = {(row.group, row.name): row for row in rows}
     return [
         *(line for size in SIZES for line in _catch_up(found, size)),
@@ -49,13 +49,13 @@ def lines(rows: Sequence[Row]) -> list[Line]:
 
 
 def borne(row: Row, rate: float) -> bool:
-    """True if all of a load could be written, and the backlog did not grow."""
+    """True if the whole load could be written and the backlog did not grow."""
     offered, growth = row.median("offered_s"), row.median("growth")
     return offered is not None and growth is not None and growth < GROWS and offered >= (1 - GROWS) * rate
 
 
 def _best_stream(found: Found, size: Size) -> tuple[float, str] | None:
-    """Seconds and name of the fastest stream processor with exactly-once output."""
+    """Returns seconds and name of the fastest stream processor with exactly-once output."""
     took = ((_median(found, GROUP, row_name(s.name, size), "wall_s"), s.name) for s in SYSTEMS if s.streaming)
     return min(((wall, name) for wall, name in took if wall is not None), default=None)
 
@@ -163,7 +163,7 @@ def _at_least(found: Found, goal: str, figure: str, least: float) -> Line:
 
 
 def _growth(found: Found, axis: str) -> Line:
-    """*Size*: CPU seconds per click. Otherwise the seconds for the same clicks."""
+    """Compares along an axis: for *size* the CPU seconds per click, otherwise the seconds for the same clicks."""
     first, last = POINTS[axis][0], POINTS[axis][-1]
     goal = f"growth over {axis}, {first:,} to {last:,}: linear or better"
     few, many = (_median(found, growth_group(axis), f"{axis} {point}", "cpu_s") for point in (first, last))

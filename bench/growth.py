@@ -28,12 +28,12 @@ POINTS = {
 
 
 def group(axis: str) -> str:
-    """Group of the results."""
+    """Name of the group of results for an axis."""
     return f"growth-{axis}"
 
 
 def run(axis: str, point: int, clicks: int) -> Figures:
-    """One point of a plot."""
+    """Measures one point of a plot."""
     size = Size(clicks * point) if axis == "size" else Size(clicks, files=point) if axis == "files" else Size(clicks)
     data, of = generated(size), {"joiners": 1, "shards": 1, axis: point}
     return backlog(data, read_truth(data.truth), joiners=of["joiners"], shards=of["shards"])
@@ -47,7 +47,7 @@ def bench(
     axes: Sequence[str] = tuple(POINTS),
     clicks: int = CLICKS,
 ) -> None:
-    """Runs missing rounds."""
+    """Runs the rounds that ``results`` still lacks."""
     for number in range(1, rounds + 1):
         for axis in axes:
             for point in POINTS[axis]:
@@ -65,12 +65,12 @@ def bench(
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the command that the module describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--axes", nargs="+", choices=list(POINTS), default=list(POINTS))
     parser.add_argument("--clicks", type=int, default=CLICKS)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--results", type=Path, help="directory for the rows; default: not kept")
+    parser.add_argument("--results", type=Path, help="directory for the results (default: not kept)")
     given = parser.parse_args()
     with scratch() as fresh:
         results = Results(given.results or fresh)

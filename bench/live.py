@@ -81,12 +81,12 @@ LIVE = (
 
 
 def run(load: Load) -> Figures:
-    """One run. Raises BenchmarkFailed."""
+    """Measures one load. Raises BenchmarkFailed."""
     needed = load.rate * load.seconds * BYTES_A_CLICK
     root = cache_root()
     root.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(root).free < 1.2 * needed:
-        raise BenchmarkFailed(f"not run: it writes {needed / 2**30:.0f} GiB, and the cache has less room")
+        raise BenchmarkFailed(f"not run: it needs {needed / 2**30:.0f} GiB, but less is free in the cache")
     with (
         scratch() as directory,
         deployed(
@@ -129,7 +129,7 @@ def run(load: Load) -> Figures:
 
 
 def _wait_in_vain(running: Deployed, count: int) -> None:
-    """Writes ``count`` clicks, and waits until all are in the retry store. Raises BenchmarkFailed."""
+    """Writes ``count`` clicks without queries; waits until all are in the retry store. Raises BenchmarkFailed."""
     numbers, now_us = np.arange(count), time.time_ns() // 1000
     with open(running.place.foreign / "hopeless.log", "wb") as log:
         for at in range(0, count, HOPELESS_AT_ONCE):
@@ -143,7 +143,7 @@ def _wait_in_vain(running: Deployed, count: int) -> None:
 
 
 def _stored(running: Deployed) -> int:
-    """Events that were tried and wait in the retry store."""
+    """Counts the events in the retry store that were tried at least once."""
     path = running.place.state / STATE_NAME
     with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0)) as db:
         return int(db.execute("SELECT count(*) FROM retries WHERE attempts > 0").fetchone()[0])
@@ -169,7 +169,7 @@ def _back(running: Deployed) -> float:
 
 
 def figures(fed: Mapping[str, NDArray[Any]], seen: Mapping[str, NDArray[Any]], *, rate: float) -> dict[str, float]:
-    """Figures from the notes of ``bench.feeder`` and ``bench.tail``. Raises BenchmarkFailed if an output is wrong."""
+    """Computes figures from the notes of ``bench.feeder`` and ``bench.tail``. Raises BenchmarkFailed if wrong."""
     ready = fed["ready_ns"]
     wanted = ready > 0
     epoch = int(fed["epoch_us"])
@@ -205,15 +205,14 @@ def figures(fed: Mapping[str, NDArray[Any]], seen: Mapping[str, NDArray[Any]], *
 
 
 def _first_seen(numbers: NDArray[Any], moments: NDArray[Any], count: int) -> NDArray[np.int64]:
-    """When each number was first seen; 0: never."""
+    """Returns when each number was first seen; 0 means never."""
     out = np.zeros(count, np.int64)
     out[numbers[::-1]] = moments[::-1]
     return out
 
 
 def growth(ready: NDArray[Any], seen: NDArray[Any]) -> float:
-    """Events a second by which the backlog rises, over the last two thirds of the offered load; both rising,
-    in ns."""
+    """Events a second by which the backlog grows in the last two thirds of the load. Both arrays: sorted ns."""
     begin, end = ready[0] + (ready[-1] - ready[0]) // 3, ready[-1]
     moments = np.linspace(begin, end, 50)
     backlog = np.searchsorted(ready, moments, side="right") - np.searchsorted(seen, moments, side="right")
@@ -221,7 +220,7 @@ def growth(ready: NDArray[Any], seen: NDArray[Any]) -> float:
 
 
 def bench(results: Results, group: str, loads: list[Load], rounds: int, say: Callable[[str], None]) -> None:
-    """Runs missing rounds."""
+    """Runs the rounds that ``results`` still lacks."""
     for number in range(1, rounds + 1):
         for load in loads:
             row = _row(results, group, load)
@@ -230,7 +229,7 @@ def bench(results: Results, group: str, loads: list[Load], rounds: int, say: Cal
 
 
 def row_name(load: Load) -> str:
-    """Name of the row."""
+    """Name of a load's row."""
     name = f"{load.rate:,.0f} clicks/s, {load.seconds:g} s"
     name += f", replicas {round(load.round_trip_s * 1000)} ms apart" if load.round_trip_s else ""
     name += f", {load.early:.0%} early" if load.early else ""
@@ -270,19 +269,19 @@ def _shown(row: Row) -> str:
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the command that the module describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", type=float, nargs="+", default=[2_000.0], help="clicks/s; queries are 10 ×")
+    parser.add_argument("--rate", type=float, nargs="+", default=[2_000.0], help="clicks/s; 10 × as many queries")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--round-trip", type=float, default=0.0, help="ms between the replicas' regions")
     parser.add_argument("--joiners", type=int, default=1)
     parser.add_argument("--shards", type=int, default=1)
-    parser.add_argument("--early", type=float, default=0.0, help="percentage of clicks before their query")
-    parser.add_argument("--hopeless", type=int, default=0, help="number of clicks that wait in vain meanwhile")
+    parser.add_argument("--early", type=float, default=0.0, help="percentage of clicks written before their query")
+    parser.add_argument("--hopeless", type=int, default=0, help="number of clicks that never get a query")
     parser.add_argument("--together", action="store_true", help="run the datacentre's services in one process")
-    parser.add_argument("--replicas-together", action="store_true", help="run its replica of the registry there, too")
-    parser.add_argument("--latency", type=float, help="ms of limits.latency; default: that of Photon")
-    parser.add_argument("--results", type=Path, help="directory for the rows; default: not kept")
+    parser.add_argument("--replicas-together", action="store_true", help="run its replica there, too")
+    parser.add_argument("--latency", type=float, help="limits.latency in ms (default: that of Photon)")
+    parser.add_argument("--results", type=Path, help="directory for the results (default: not kept)")
     given = parser.parse_args()
     trip = given.round_trip / 1000 or None
     more = given.joiners, given.shards, given.early / 100, given.hopeless, given.together, given.replicas_together

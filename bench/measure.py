@@ -26,7 +26,7 @@ END_S = 10.0  # time for processes that outlive their command, before they are k
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run of a command."""
+    """Resources used by one run of a command."""
 
     wall_s: float
     cpu_s: float
@@ -37,7 +37,7 @@ class Measured:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and its descendants."""
+    """Returns the pids of a process and its descendants."""
     found = [pid]
     for each in found:
         try:
@@ -53,7 +53,7 @@ def tree(pid: int) -> list[int]:
 
 
 def resident(pids: Sequence[int]) -> int:
-    """Bytes over all of them."""
+    """Returns the resident bytes of all these processes together."""
     total = 0
     for pid in pids:
         try:
@@ -65,7 +65,7 @@ def resident(pids: Sequence[int]) -> int:
 
 
 def cpu_s(pids: Sequence[int]) -> float:
-    """CPU seconds of living processes, including their ended children."""
+    """Returns the CPU seconds of running processes, including their ended children."""
     ticks = 0
     for pid in pids:
         try:
@@ -114,7 +114,7 @@ def measure(
 
 
 def tail(file: Path, lines: int = 200) -> str:
-    """The last lines of a text."""
+    """Returns the last lines of a text file."""
     return "\n".join(file.read_text(errors="replace").splitlines()[-lines:])
 
 

@@ -58,7 +58,7 @@ apart.spark = "127.0.0.1:{ports[2]}"
 
 
 def many_clicks() -> Set:
-    """Each click of a set ten times, under ids of their own."""
+    """Makes a set with ten copies of each click, each under an id of its own."""
     of = generated(Size(CLICKS, queries_per_click=1))
     directory = cache_root() / "sets" / f"{of.size.name()}-clicks-times-{TIMES}"
     found = Set(Size(CLICKS * TIMES, 1), of.queries, directory / "clicks", directory / "truth.tsv", 0)
@@ -86,7 +86,7 @@ def many_clicks() -> Set:
 
 @contextmanager
 def services(directory: Path, data: Set, *names: str) -> Iterator[list[int]]:
-    """A replica and the named ones of a datacentre that Spark joins. Yields their pids once they serve."""
+    """Runs a replica and the named services of a datacentre that Spark joins. Yields their pids once they serve."""
     (directory / "key").write_bytes(os.urandom(32))
     ports = free_ports(3)
     file = directory / "photon.toml"
@@ -118,7 +118,7 @@ def _wait_until_healthy(address: str) -> None:
 
 @contextmanager
 def cluster(directory: Path, workers: int) -> Iterator[tuple[str, list[int]]]:
-    """Spark in Standalone mode with two cores in all, or in the driver. Yields its address and its pids."""
+    """Runs Spark standalone with two cores in all, or in the driver. Yields its address and pids."""
     if not workers:
         yield MASTER, []
         return
@@ -147,7 +147,7 @@ def cluster(directory: Path, workers: int) -> Iterator[tuple[str, list[int]]]:
 
 
 def on_spark(arguments: Sequence[str], output: str, beside: Sequence[str], data: Set, *, workers: int = 0) -> Figures:
-    """A command of ``photon spark``, with its services. Raises BenchmarkFailed."""
+    """Measures a command of ``photon spark`` together with its services. Raises BenchmarkFailed."""
     with scratch() as work, services(work, data, *beside) as pids, cluster(work, workers) as (master, more):
         common = ["--config", str(work / "photon.toml"), "--master", master, "-o", "json"]
         common += ["--output", str(work / output)] if output != "output" else []
@@ -164,7 +164,7 @@ def on_spark(arguments: Sequence[str], output: str, beside: Sequence[str], data:
 
 
 def batch(data: Set) -> Figures:
-    """Raises BenchmarkFailed."""
+    """Measures a plain batch join on Spark. Raises BenchmarkFailed."""
     with scratch() as work:
         command: list[str | Path] = [environments.SPARK.python(), Path(__file__).parent / "peers" / "spark_batch.py"]
         command += [
@@ -187,7 +187,7 @@ def batch(data: Set) -> Figures:
 
 
 def system(name: str, data: Set) -> Figures:
-    """One of those of ``catch_up``. Raises BenchmarkFailed."""
+    """Measures a system of ``catch_up``. Raises BenchmarkFailed."""
     [found] = [each for each in SYSTEMS if each.name == name]
     return run_system(found, data, read_truth(data.truth))
 
@@ -204,7 +204,7 @@ RUNS: dict[str, Callable[[Set], Figures]] = {
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the command that the module describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--systems", nargs="+", default=list(RUNS), choices=list(RUNS), metavar="NAME")

@@ -1,7 +1,7 @@
 """``docs/benchmarks.md`` with its plots, from ``bench/results.json``:
 ``python -m bench.report [--from DIR] [--check]``.
 
-``--from``: takes the rows of a run first. Everything to be measured has a line, with or without figures. Pure except
+``--from``: first imports the rows of a run. Each planned measurement has a line, even without figures. Pure except
 for ``publish`` and ``main``: a test compares the page with this output.
 """
 
@@ -120,7 +120,7 @@ LARGE_MIB = 600.0
 
 
 def render(rows: Sequence[Row]) -> dict[str, str]:
-    """Text of each file, by its path below ``docs/``."""
+    """Returns the text of each file, by its path below ``docs/``."""
     found = {(row.group, row.name): row for row in rows}
     plots = _plots(rows)
     met = [(goal, measured or NOT_YET, reached) for goal, measured, reached in goals.lines(rows)]
@@ -166,7 +166,7 @@ def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def figure(value: float | None, form: str = ",.0f") -> str:
-    """A figure or a dash."""
+    """Formats a figure; a dash if there is none."""
     return "–" if value is None else format(value, form)
 
 
@@ -187,7 +187,7 @@ def _ordered(rows: Sequence[Row], size: str) -> list[Row]:
 
 
 def catch_up_table(rows: Sequence[Row], size: str, *, complete: bool = False) -> str:
-    """Times of all systems; ``complete``: including those that have no row yet."""
+    """Makes the table of all systems' times; ``complete``: include systems that have no row yet."""
     head = ("system", "wall s, median (least)", "clicks/s", "CPU s", "peak MiB", "rounds", "survives kill -9")
     lines = []
     named = set()
@@ -335,7 +335,7 @@ def _restart(found: Mapping[tuple[str, str], Row]) -> str:
 
 
 def _plots(rows: Sequence[Row]) -> dict[str, str]:
-    """SVG by name, for everything with two points or more."""
+    """Returns SVG by name, for each plot with at least two points."""
     out = {}
 
     def points(group: str, x: str, figure_: str) -> list[tuple[float, float]]:
@@ -366,7 +366,7 @@ def _plots(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def kept() -> list[Row]:
-    """The rows of ``bench/results.json``."""
+    """Reads the rows of ``bench/results.json``."""
     return [read_row(each) for each in json.loads(KEPT.read_text())] if KEPT.exists() else []
 
 
@@ -383,15 +383,15 @@ def publish(rows: Sequence[Row]) -> None:
 
 
 def stale(read: Callable[[Path], str] = lambda path: path.read_text() if path.exists() else "") -> list[str]:
-    """Files below ``docs/`` that differ from what the kept results give."""
+    """Returns the files below ``docs/`` that differ from those that the kept results give."""
     return [name for name, text in render(kept()).items() if read(ROOT / "docs" / name) != text]
 
 
 def main() -> int:
-    """See the module."""
+    """Runs the command that the module describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--from", dest="source", type=Path, help="a directory of rows, as --results makes it")
-    parser.add_argument("--check", action="store_true", help="only say what is stale")
+    parser.add_argument("--from", dest="source", type=Path, help="import rows from an earlier --results")
+    parser.add_argument("--check", action="store_true", help="only list stale files")
     given = parser.parse_args()
     if given.check:
         for name in (out := stale()):

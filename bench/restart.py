@@ -1,7 +1,7 @@
 """kill -9 under load, and the resulting pause in the output: ``python -m bench.restart [--rate N] [--results DIR]``.
 
-Under a steady load single processes are killed, then the whole pipeline, each brought back by ``photon up``; then
-``photon up`` with all of its processes, and it is restarted. *Pause*: the longest time without a joined line. In the
+Under a steady load single processes are killed, then the whole pipeline; ``photon up`` restarts each. Then
+``photon up`` is killed with all its processes and restarted. *Pause*: the longest time without a joined line. In the
 end every click must have come out once. Then ``bench.components.datacentres``: a datacentre that comes late to events
 that another one has registered, compared with joining them.
 """
@@ -44,7 +44,7 @@ CLICKS = 200_000
 
 
 def of_kind(running: Deployed, kind: str) -> list[int]:
-    """Process ids of a service, by its command line."""
+    """Returns the pids of a service, found by command line."""
     mark = f" serve {kind} ".encode()
     found = []
     for pid in running.pids():
@@ -57,7 +57,7 @@ def of_kind(running: Deployed, kind: str) -> list[int]:
 
 
 def kill9(rate: float, between_s: float = BETWEEN_S) -> Figures:
-    """All scenes in one deployment. Raises BenchmarkFailed."""
+    """Runs all scenes with kills in one deployment. Raises BenchmarkFailed."""
     moments: dict[str, int] = {}
     with scratch() as directory, deployed(directory) as running:
         watch = Watch(running)
@@ -106,7 +106,7 @@ def pause_s(at_ns: NDArray[Any], killed_ns: int, window_s: float) -> float:
 
 
 def first_after_s(at_ns: NDArray[Any], moment_ns: int) -> float:
-    """From a moment to the first line after it."""
+    """Returns the seconds from a moment to the first line after it."""
     later = at_ns[at_ns > moment_ns]
     if not len(later):
         raise BenchmarkFailed("no joined line after the start")
@@ -114,7 +114,7 @@ def first_after_s(at_ns: NDArray[Any], moment_ns: int) -> float:
 
 
 def catch_up(clicks: int) -> Figures:
-    """Events a second with a verdict, joining and catching up. Raises BenchmarkFailed."""
+    """Measures the events decided a second, while joining and while catching up. Raises BenchmarkFailed."""
     with scratch() as directory:
         file = directory / "figures.json"
         command: list[str | Path] = [sys.executable, "-m", "bench.components.datacentres", "catch-up", "--runs", "1"]
@@ -129,7 +129,7 @@ def catch_up(clicks: int) -> Figures:
 def bench(
     results: Results, rounds: int, say: Callable[[str], None], *, rate: float = RATE, clicks: int = CLICKS
 ) -> None:
-    """Runs missing rounds."""
+    """Runs the rounds that ``results`` still lacks."""
     command = "python -m bench.restart"
     settings = {"rate": f"{rate:g}", "clicks": str(clicks)}
     for number in range(1, rounds + 1):
@@ -141,12 +141,12 @@ def bench(
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the command that the module describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=float, default=RATE, help="clicks/s while processes are killed")
-    parser.add_argument("--clicks", type=int, default=CLICKS, help="of the backlog that is caught up with")
+    parser.add_argument("--clicks", type=int, default=CLICKS, help="number of clicks in the backlog to catch up with")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--results", type=Path, help="directory for the rows; default: not kept")
+    parser.add_argument("--results", type=Path, help="directory for the results (default: not kept)")
     given = parser.parse_args()
     with scratch() as fresh:
         results = Results(given.results or fresh)

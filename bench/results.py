@@ -19,7 +19,7 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One run."""
+    """The measurements of one run."""
 
     figures: Figures
     load: float  # load average of the machine over a minute, before the run
@@ -44,13 +44,13 @@ class Row:
         return statistics.median(values) if values else None
 
     def least(self, figure: str) -> float | None:
-        """The best of all rounds if less is better."""
+        """The smallest value of all rounds."""
         values = [each.figures[figure] for each in self.rounds if figure in each.figures]
         return min(values) if values else None
 
 
 def machine() -> dict[str, str]:
-    """The measuring machine, without names."""
+    """Describes the measuring machine, without names."""
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     return {
@@ -63,7 +63,7 @@ def machine() -> dict[str, str]:
 
 
 class Results:
-    """Rows below a directory."""
+    """The rows kept in a directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -72,14 +72,14 @@ class Results:
         return self.directory / group / (re.sub(r"[^A-Za-z0-9.+-]+", "-", name).strip("-") + ".json")
 
     def row(self, group: str, name: str, command: str, settings: Mapping[str, str] | None = None) -> Row:
-        """The kept row, or a new one."""
+        """Returns the kept row, or a new one."""
         file = self._file(group, name)
         row = read_row(json.loads(file.read_text())) if file.exists() else Row(group, name, command)
         row.command, row.settings = command, dict(settings or {})
         return row
 
     def keep(self, row: Row) -> None:
-        """Durably enough for a benchmark: completely or not at all."""
+        """Writes a row completely or not at all; not durable against a power cut."""
         file = self._file(row.group, row.name)
         file.parent.mkdir(parents=True, exist_ok=True)
         row.machine = machine()
@@ -88,12 +88,12 @@ class Results:
         made.replace(file)
 
     def rows(self) -> list[Row]:
-        """All kept rows, by group and name."""
+        """Returns all kept rows, by group and name."""
         return [read_row(json.loads(file.read_text())) for file in sorted(self.directory.glob("*/*.json"))]
 
 
 def read_row(found: dict[str, object]) -> Row:
-    """From JSON."""
+    """Makes a row from decoded JSON."""
     rounds = found.pop("rounds")
     assert isinstance(rounds, list)
     return Row(**found, rounds=[Round(**each) for each in rounds])  # type: ignore[arg-type]
@@ -119,4 +119,4 @@ def run_round(results: Results, row: Row, wanted: int, run: Callable[[], Figures
 
 
 class BenchmarkFailed(Exception):
-    """A run gave no figure; one line that says why."""
+    """A run gave no figure; the message says why in one line."""

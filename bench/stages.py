@@ -73,7 +73,7 @@ def write_queries(directory: Path, events: int) -> list[bytes]:
 
 
 class NoMap:
-    """A file map that keeps nothing."""
+    """A file map that stores nothing."""
 
     def positions(self) -> list[LogPosition]:
         return []
@@ -102,7 +102,7 @@ def read_all(logs: Path, cache: BlockCache, file_map: Any) -> None:
 
 @contextmanager
 def event_store(logs: Path, state: Path, cache_bytes: int) -> Iterator[TieredEventStore]:
-    """Answers look-ups over ``logs``, which are read to their end."""
+    """Runs an event store that has read ``logs`` to their end."""
     file_map, _ = open_map(state, MapSettings(b"rule"), log_name, RealDisk(), SystemClock(), None)
     cache = CacheEventStore(adapter(), cache_bytes)
     read_all(logs, cache, file_map)
@@ -122,7 +122,7 @@ def look_up_requests(keys: Sequence[bytes], size: int, count: int) -> list[bytes
 
 
 def look_up(store: TieredEventStore, requests: Sequence[bytes]) -> None:
-    """From each request's bytes to its reply's, and back to columns."""
+    """Does all work of look-ups, from each request's bytes to its reply's bytes, and back to columns."""
     for request in requests:
         keys, as_of, _ = columns.asked(pb.EventLookUpRequest.FromString(request))
         reply = columns.reply(store.look_up(keys, as_of)).SerializeToString()
@@ -132,7 +132,7 @@ def look_up(store: TieredEventStore, requests: Sequence[bytes]) -> None:
 
 # -- dispatcher --------------------------------------------------------------------------------------------------
 class PromptJoiner:
-    """A joiner that has joined everything."""
+    """A joiner that reports every event as joined at once."""
 
     joined = 0
 
@@ -180,7 +180,7 @@ async def dispatch(logs: Path, base: Path, events: int) -> None:
 
 # -- joiner ------------------------------------------------------------------------------------------------------
 class YesRegistry:
-    """Everything is committed at once."""
+    """A registry that commits everything at once."""
 
     async def open_slot(self, slot: Slot, last: int, nonce: bytes) -> Opened:
         return Opened(last + 1, last + 1)
@@ -199,7 +199,7 @@ class YesRegistry:
 
 
 class DictStore:
-    """Finds everything."""
+    """An event store that finds every key."""
 
     def __init__(self, records: dict[bytes, PrimaryRecord]) -> None:
         self._all = Records.of(list(records.values()))
@@ -216,7 +216,7 @@ class DictStore:
 
 
 def pairs(n: int) -> tuple[dict[bytes, PrimaryRecord], list[ForeignEvent]]:
-    """``n`` primary records of about 300 bytes, and a foreign event for each."""
+    """Makes ``n`` primary records of about 300 bytes, and a foreign event for each."""
     digester = Digester(b"key", "clicks")
     primaries, foreigns = LogFile("queries.jsonl"), LogFile("clicks.jsonl")
     records, events = {}, []
@@ -267,7 +267,7 @@ class _CountedDisk(RealDisk):
 
 
 class _Stopped(SystemClock):
-    """Moves only when told."""
+    """A clock that only moves when told to."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -293,7 +293,7 @@ class _Frames:
         self._receivers[peer].receive(self._hello, messages)
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Does nothing, as nothing is open."""
 
 
 class ReplicaGroup:
@@ -326,7 +326,7 @@ class ReplicaGroup:
         self.leader = leaders[0]
 
     def rest(self, seconds: float) -> None:
-        """Lets time pass: a replica takes a turn when it is woken, or has planned one."""
+        """Lets time pass: a replica takes a turn when it is woken, or when it planned one."""
         until = self._clock.now + seconds
         while self._clock.now < until:
             ready = [n for n, host in enumerate(self.hosts) if self._due[n] <= self._clock.now]
@@ -344,7 +344,7 @@ class ReplicaGroup:
         self._due[self.hosts.index(self.leader)] = self._clock.now
 
     def counts(self) -> dict[str, int]:
-        """Everything since the beginning."""
+        """Returns the counts of all work since the beginning."""
         return {
             "turns": self.turns,
             "frames": sum(network.frames for network in self._networks),

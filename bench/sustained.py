@@ -1,6 +1,5 @@
-"""The load borne for minutes: ``python -m bench.sustained``: two million joined clicks a minute for five minutes, and
-the curve of latency over load up to there. A load is borne when the backlog does not grow and every click comes out
-once.
+"""The sustained load: ``python -m bench.sustained`` offers two million clicks a minute for five minutes, and measures
+latency at rising loads up to there. A load is sustained if the backlog does not grow and every click comes out once.
 
 The runs are those of ``bench.live``.
 """
@@ -26,9 +25,9 @@ def bench(results: Results, rounds: int, say: Callable[[str], None]) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the command that the module describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, help="directory for the rows; default: not kept")
+    parser.add_argument("--results", type=Path, help="directory for the results (default: not kept)")
     given = parser.parse_args()
     with scratch() as fresh:
         bench(Results(given.results or fresh), 1, lambda line: print(line, flush=True))

@@ -1,4 +1,4 @@
-"""A line chart as SVG text: for a few points of a few series, the same bytes for the same figures. Pure."""
+"""Draws line charts with few points and series as SVG text. The same figures give the same bytes. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARKED_MAX = 40  # maximum number of marked points of a series
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points in the order of x."""
+    """A line of points in the order of x."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -24,7 +24,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A stretch of x with some condition; one without length is a line."""
+    """An interval of x with a condition; a line if it has no length."""
 
     begin: float
     end: float
@@ -46,20 +46,20 @@ class Axis:
         return 0.0, max(ticks(max(values))[-1], max(values))
 
     def share(self, value: float, low: float, high: float) -> float:
-        """Position of a value between the ends, 0 to 1."""
+        """Position of a value between the ends of the axis, from 0 to 1."""
         if self.log:
             return math.log(value / low) / math.log(high / low)
         return (value - low) / (high - low)
 
     def ticks(self, low: float, high: float) -> list[float]:
-        """Values that get a line."""
+        """Values at which the grid has a line."""
         if self.log:
             return [low * 10.0**each for each in range(round(math.log10(high / low)) + 1)]
         return ticks(high)
 
 
 def ticks(highest: float) -> list[float]:
-    """0 and round steps up to at least a value; at most seven."""
+    """Round values from 0 up to at least ``highest``; at most seven."""
     if highest <= 0:
         return [0.0, 1.0]
     decade = 10.0 ** (math.floor(math.log10(highest)) - 1)
@@ -68,12 +68,12 @@ def ticks(highest: float) -> list[float]:
 
 
 def number(value: float) -> str:
-    """1,000 and 2.5."""
+    """Formats a number: 1,000 or 2.5."""
     return f"{value:,.0f}" if value == int(value) else f"{value:g}"
 
 
 def chart(title: str, x: Axis, y: Axis, series: Sequence[Series], bands: Sequence[Band] = ()) -> str:
-    """The picture; each series needs a point. Points of a long one are not marked, and the names stand above it."""
+    """Draws the chart. Each series needs a point. Points of long series are not marked; their names stand above."""
     xs = [at for each in series for at, _ in each.points]
     ys = [at for each in series for _, at in each.points]
     (x_low, x_high), (y_low, y_high) = x.range(xs), y.range(ys)

@@ -2,7 +2,7 @@
 
 Notes for each record when its line was first seen whole in the output (it survives a kill then) and when it was
 first below the published length (synced: it survives a power cut). SIGTERM ends it; it writes ``FILE`` (``.npz``):
-numbers of clicks and of their queries with their moments (monotonic ns), in both senses.
+the numbers of clicks and of their queries, with both times (monotonic ns).
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ ID = re.compile(rb'^\{"event_id":"[^":]*:[0-9]+:([0-9]+)","key":"[^":]*:[0-9]+:(
 
 
 class Seen:
-    """Numbers, and when each was seen."""
+    """Record numbers, with the time when each was first seen."""
 
     def __init__(self) -> None:
         self._numbers: list[NDArray[np.int64]] = []
         self._moments: list[tuple[int, int]] = []  # (ns, how many)
 
     def add(self, data: bytes) -> None:
-        """Whole lines, seen now."""
+        """Adds the numbers in whole lines, which are seen now."""
         moment = time.monotonic_ns()
         found = np.array(ID.findall(data), dtype="S16").astype(np.int64).reshape(-1, 2)
         self._numbers.append(found)
         self._moments.append((moment, len(found)))
 
     def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Numbers of clicks and queries, (n, 2), and moments."""
+        """Returns the numbers of clicks and queries, shape (n, 2), and their times."""
         if not self._numbers:
             return np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
         moments = np.array([moment for moment, _ in self._moments], np.int64)
@@ -50,7 +50,7 @@ class Seen:
 
 
 class Written:
-    """Complete lines in the plain output files. ``take`` gets them, some at a time."""
+    """Follows complete lines in the plain output files; passes blocks of them to ``take``."""
 
     def __init__(self, directory: Path, take: Callable[[bytes], None]) -> None:
         self._directory = directory
@@ -75,7 +75,7 @@ class Written:
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the command that the module describes."""
     config, datacentre, target = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     ended = False
 

@@ -1,7 +1,7 @@
 """Transfers between two cells: a transaction of Photon's tables next to the same in plain SQLite.
 
 ``python -m bench.transfers [--transfers N] [--rounds N]``: CPU time of a transfer, in turns, with the same durability
-(write-ahead log, ``synchronous = NORMAL``). Reported is the median of the rounds and of their ratios.
+(write-ahead log, ``synchronous = NORMAL``). It reports medians of the rounds and of their ratios.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def plain(file: Path) -> tuple[Callable[[Sequence[Pair]], None], Callable[[], in
 
 
 def photon(tables: Tables) -> tuple[Callable[[Sequence[Pair]], None], Callable[[], int]]:
-    """As ``plain``."""
+    """Returns the same two functions as ``plain``, for Photon's tables."""
     with tables.transaction() as t:
         for n in range(ACCOUNTS):
             t.table("accounts").row(f"a{n}").set("balance", BALANCE)
@@ -71,7 +71,7 @@ def photon(tables: Tables) -> tuple[Callable[[Sequence[Pair]], None], Callable[[
 
 
 def main() -> None:
-    """See the module."""
+    """Runs the command that the module describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--transfers", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=5)

@@ -41,7 +41,7 @@ time = { field = "time_us", unit = "us" }
 
 
 def cache_root() -> Path:
-    """Directory of sets, virtual environments and results: ``PHOTON_BENCH_CACHE`` or ``~/.cache/photon/bench``."""
+    """Directory of sets, environments and results: ``PHOTON_BENCH_CACHE`` or ``~/.cache/photon/bench``."""
     named = os.environ.get("PHOTON_BENCH_CACHE")
     return Path(named) if named else Path.home() / ".cache" / "photon" / "bench"
 
@@ -57,20 +57,20 @@ class Size:
 
     @property
     def queries(self) -> int:
-        """Generated; those of unmatched clicks are not written."""
+        """Number of queries generated; those of unmatched clicks are not written."""
         return self.clicks * self.queries_per_click
 
     def name(self) -> str:
-        """Name of its directory."""
+        """Name of the set's directory."""
         return f"v{VERSION}-{self.clicks}x{self.queries_per_click}-files{self.files}-seed{self.seed}"
 
     def words(self) -> str:
-        """As in tables: ``1 M + 100 k``."""
+        """The size as tables show it: ``1 M + 100 k``."""
         return f"{words(self.queries)} + {words(self.clicks)}"
 
 
 def words(count: int) -> str:
-    """1 M, 100 k, 1.5 M."""
+    """Formats a count: 1 M, 100 k, 1.5 M."""
     for unit, name in ((1_000_000, "M"), (1_000, "k")):
         if count >= unit:
             return f"{count / unit:g} {name}"
@@ -79,7 +79,7 @@ def words(count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """A set on the disk."""
+    """A generated set on disk."""
 
     size: Size
     queries: Path
@@ -89,13 +89,13 @@ class Set:
 
 
 def digest(click: Any, query: Any) -> str:
-    """Digest of a parsed pair: the order of members and the form of numbers do not count."""
+    """Digest of a parsed pair, which ignores the order of members and the form of numbers."""
     text = orjson.dumps([click, query], option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def generated(size: Size) -> Set:
-    """The set of this size, from the cache if it is there."""
+    """Returns the set of this size; generates it if the cache lacks it."""
     directory = cache_root() / "sets" / size.name()
     if not directory.is_dir():
         making = directory.with_name(f"{directory.name}.{os.getpid()}.tmp")
@@ -108,7 +108,7 @@ def generated(size: Size) -> Set:
 
 
 def arriving(rounds: Iterable[tuple[int, list[Line]]]) -> Iterator[Line]:
-    """Lines in the order of their arrival; those of one moment in the order in which they were made."""
+    """Yields lines in order of arrival; lines of the same moment in the order of their generation."""
     waiting: list[tuple[int, int, Line]] = []
     number = 0
     for begins, lines in rounds:
@@ -122,7 +122,7 @@ def arriving(rounds: Iterable[tuple[int, list[Line]]]) -> Iterator[Line]:
 
 
 class _Rolled:
-    """One side's files: a new one after a number of lines, the rest in the last."""
+    """The files of one side: begins a new one after a number of lines; the last takes the remaining lines."""
 
     def __init__(self, directory: Path, name: str, files: int, lines: int) -> None:
         directory.mkdir(parents=True)

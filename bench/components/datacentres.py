@@ -2,12 +2,12 @@
 
 Three scenes, each with real processes on fresh state; logs are generated before anything is timed.
 
-- catch-up: ``east`` joins a backlog alone; then ``west`` starts from nothing over a copy of the same logs, and all of
-  it is done. Goal: at least five times the speed of joining.
-- backlog: both start on the same backlog at once. How much is joined twice, and how fast they are together.
-- live: a steady feed into both. Goal: below 5 % wasted, each about half (paper, figures 9 and 12).
+- catch-up: ``east`` joins a backlog alone; then ``west`` starts from nothing over a copy of the same logs, whose
+  events are all registered already. Goal: at least five times the speed of joining.
+- backlog: both start on the same backlog at once. Measures how much they join twice, and their combined speed.
+- live: a steady feed into both. Goal: below 5 % wasted, and each joins about half (paper, figures 9 and 12).
 
-Absolute figures move from machine to machine: compare within one run, quote medians.
+Absolute figures differ between machines: compare within one run, and quote medians.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Progress:
 
     @property
     def speed(self) -> float:
-        """Events a second, from when its dispatcher served.
+        """Events a second since its dispatcher began to serve.
 
-        Not from its first commit: events behind one slow event of a log are committed with it, all at once.
+        Not since its first commit, because the events behind one slow event are all committed with it.
         """
         took, done = self.samples[-1]
         return done / (took - self.served_s)
@@ -104,7 +104,7 @@ class Site:
             await self.supervisor.ready(60)
 
     def ledger(self, name: str) -> dict[str, int]:
-        """Verdict counts of its events so far; zeros before it has begun."""
+        """Verdict counts of a datacentre's events so far; zeros before it has begun."""
         file = ledger_file(self.root / name / "state")
         if not file.exists():
             return dict(EMPTY)
@@ -129,7 +129,7 @@ class Site:
         return out
 
     async def follow(self, names: Sequence[str], clicks: int) -> dict[str, Progress]:
-        """Samples the ledgers until each says that all is decided."""
+        """Samples the ledgers until each shows that all clicks are decided."""
         began = time.perf_counter()
         out = {name: Progress() for name in names}
         before = {name: self.cpu_s(name) for name in names}
@@ -205,7 +205,7 @@ tolerate = 1
 
 # -- scenes -------------------------------------------------------------------------------------------------------
 def catch_up(options: argparse.Namespace, backlog: Path, clicks: int) -> dict[str, object]:
-    """East alone to its end, then west from scratch."""
+    """Runs ``east`` alone to its end, then ``west`` from scratch."""
 
     async def scene(site: Site) -> dict[str, object]:
         found: dict[str, Progress] = {}
@@ -234,7 +234,7 @@ def catch_up(options: argparse.Namespace, backlog: Path, clicks: int) -> dict[st
 
 
 def both(options: argparse.Namespace, backlog: Path, clicks: int) -> dict[str, object]:
-    """Both datacentres on the same backlog at once."""
+    """Runs both datacentres on the same backlog at once."""
 
     async def scene(site: Site) -> dict[str, object]:
         await site.start(*NAMES)
@@ -246,7 +246,7 @@ def both(options: argparse.Namespace, backlog: Path, clicks: int) -> dict[str, o
 
 
 def live(options: argparse.Namespace) -> dict[str, object]:
-    """A steady feed of ``rate`` clicks a second into both."""
+    """Feeds ``rate`` clicks a second into both datacentres."""
     lines, clicks = _lines(int(options.rate * options.seconds), options, seconds=options.seconds)
 
     async def scene(site: Site) -> dict[str, object]:
@@ -263,7 +263,7 @@ def live(options: argparse.Namespace) -> dict[str, object]:
 
 
 def _shares(ledgers: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
-    """Split and waste over both. ``wasted``: discarded joins, out of those registered."""
+    """How the datacentres shared the work. ``wasted``: discarded joins as a share of those registered."""
     joined = {name: ledger["joined"] for name, ledger in ledgers.items()}
     total = sum(joined.values())
     out: dict[str, object] = {f"{name}_share": count / total for name, count in joined.items()}
@@ -272,7 +272,7 @@ def _shares(ledgers: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
 
 
 def _run(options: argparse.Namespace, scene: Scene, backlog: Path | None) -> dict[str, object]:
-    """One scene on fresh state. The logs are copied before it: nobody reads an unfinished copy."""
+    """Runs one scene on fresh state. The logs are copied beforehand, so that nobody reads an unfinished copy."""
     root = Path(tempfile.mkdtemp(prefix="photon-bench-", dir=options.directory))
     try:
         site = Site(root, joiners=options.joiners, round_trip_s=options.round_trip_ms / 1000)
@@ -295,7 +295,7 @@ def _run(options: argparse.Namespace, scene: Scene, backlog: Path | None) -> dic
 
 
 def _lines(clicks: int, options: argparse.Namespace, *, seconds: float) -> tuple[list[Line], int]:
-    """Lines by arrival, and the number of clicks among them. None of them waits for its patience to end."""
+    """Returns lines by arrival, and the number of clicks among them. No click waits until its patience ends."""
     disorder = Disorder(unmatched=0.0, malformed=0.0)
     generator = Generator(
         20, clicks=clicks, seconds=seconds, queries_per_click=options.queries, disorder=disorder, keep_truth=False
@@ -337,8 +337,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--keep-east", action="store_true", help="catch up next to a running datacentre")
     parser.add_argument("--keep", action="store_true", help="leave the directories")
-    parser.add_argument("--directory", type=Path, help="working directory; default: a temporary one")
-    parser.add_argument("--json", type=Path, help="write all figures there")
+    parser.add_argument("--directory", type=Path, help="working directory (default: a temporary one)")
+    parser.add_argument("--json", type=Path, help="file for all figures")
     options = parser.parse_args()
     scenes = options.scenes or ["catch-up", "backlog", "live"]
     if unknown := set(scenes) - {"catch-up", "backlog", "live"}:

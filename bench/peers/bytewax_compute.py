@@ -38,7 +38,7 @@ def _time(record):
 
 
 def flow():
-    """Read by ``python -m bytewax.run``."""
+    """Makes the dataflow that ``python -m bytewax.run`` runs."""
     made = Dataflow("compute")
     lines = op.input("in", made, DirSource(Path(os.environ["BENCH_RECORDS"]), "*.log", batch_size=1000))
     records = op.map("parse", lines, _parsed)

@@ -50,7 +50,7 @@ def _join(state, record):
 
 
 def flow():
-    """Read by ``python -m bytewax.run bytewax_flow:flow``."""
+    """Makes the dataflow that ``python -m bytewax.run bytewax_flow:flow`` runs."""
     made = Dataflow("join")
     sides = []
     for name in (QUERY, CLICK):

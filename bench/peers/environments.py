@@ -1,6 +1,6 @@
 """Virtual environments of the peers, created on first use.
 
-A peer's packages are in their own environment: Flink's Python package needs other versions of many libraries than the
+Packages have separate environments, because Flink's Python package needs other versions of many libraries than the
 rest.
 """
 
@@ -31,7 +31,7 @@ class Environment:
         return cache_root() / "environments" / f"{self.name}-{hashlib.sha256(told).hexdigest()[:12]}"
 
     def python(self) -> Path:
-        """Its interpreter; installs what is missing. Raises Unavailable."""
+        """Returns the path of the interpreter; first installs missing packages. Raises Unavailable."""
         directory = self.directory()
         done = directory / "installed"
         if not done.exists():
@@ -60,7 +60,7 @@ class Environment:
 
 
 class Unavailable(Exception):
-    """A peer that is unavailable here; one line that says why."""
+    """A peer is unavailable here; the message says why in one line."""
 
 
 def _run(command: list[str]) -> None:

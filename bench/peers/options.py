@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def parse() -> argparse.Namespace:
-    """Paths as ``Path``."""
+    """Parses the options; paths become ``Path``."""
     parser = argparse.ArgumentParser()
     for name in ("queries", "clicks", "output", "state"):
         parser.add_argument(f"--{name}", type=Path, required=True)

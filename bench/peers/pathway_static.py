@@ -7,7 +7,7 @@ from options import parse
 
 
 class Click(pw.Schema):
-    """As in the log."""
+    """A click as it is in the log."""
 
     click_id: str
     query_id: str
@@ -17,7 +17,7 @@ class Click(pw.Schema):
 
 
 class Query(pw.Schema):
-    """As in the log; nested values stay JSON."""
+    """A query as it is in the log; nested values stay JSON."""
 
     query_id: str
     time_us: int

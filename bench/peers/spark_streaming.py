@@ -18,7 +18,7 @@ QUERY = (
 
 
 def session(given: argparse.Namespace, partitions: int) -> SparkSession:
-    """The session of a run. ``partitions``: of a shuffle. State of a stream is kept in RocksDB."""
+    """Makes the Spark session of a run, with RocksDB for the stream's state. ``partitions``: those of a shuffle."""
     spark = (
         SparkSession.builder.master(f"local[{given.processes}]")
         .appName("bench")

@@ -1,8 +1,8 @@
 """Behaviour of the service as a whole: ``python -m bench.service_level run|overload|draw``.
 
-``run``: compressed days with faults, one after the other on one deployment; each adds a row once it is verified, so
-runs add up, and an interrupted run continues with the next day. ``overload``: twice the load that is borne. ``draw``:
-the page and its charts from all rows.
+``run``: compressed days with faults, one after the other on one deployment. Each adds a row once it is verified, so
+later runs add to earlier ones, and an interrupted run continues with the next day. ``overload``: twice the sustained
+load. ``draw``: writes the page and its charts from all rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path("build") / "service-level"
 
 
 def main() -> int:
-    """See the module."""
+    """Runs the command that the module describes."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.service_level",
         description=__doc__,
@@ -34,7 +34,7 @@ def main() -> int:
     over = parts.add_parser("overload", help="twice the sustained load")
     over.add_argument("--minutes", type=float, default=10.0, help="%(default)g")
     over.add_argument("--rate", type=float, help="sustained clicks a second; default: measured")
-    parts.add_parser("draw", help="make the page from all rows")
+    parts.add_parser("draw", help="write the page from all rows")
     given = parser.parse_args()
     good = True
     try:

@@ -69,7 +69,7 @@ NOT_ASKED = ("wan", DATACENTRE)
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A stream: the parameters that produce it."""
+    """The parameters of a stream that was written into the deployment."""
 
     seed: int
     rate: int
@@ -78,7 +78,7 @@ class Written:
     whole: bool  # completely written, and found correct
 
     def generator(self, truth: Truth) -> Generator:
-        """Its truth is added to ``truth``."""
+        """Makes the generator of the stream, which adds to ``truth``."""
         generator = Generator(
             self.seed,
             clicks=int(self.rate * self.seconds),
@@ -96,7 +96,7 @@ class Kept:
     """The deployment below a directory, and the streams written into it."""
 
     def __init__(self, root: Path) -> None:
-        """The last one if it may continue; otherwise a new one, after complete old ones are deleted."""
+        """Continues the last deployment if possible; otherwise begins a new one and deletes complete old ones."""
         root.mkdir(parents=True, exist_ok=True)
         before = sorted(root.glob("[0-9]*"))
         self.directory = before[-1] if before else root / "000"
@@ -119,20 +119,20 @@ class Kept:
         return []
 
     def site(self) -> Site:
-        """Created if there is none."""
+        """Returns the deployment, creating it if there is none."""
         if not self.days:
             return site.made(self.directory, Wanted(joiners=1, together=True))
         return Site(self.file, load_settings(self.file, environment=os.environ), self.directory / "run")
 
     def note(self, day: Written) -> None:
-        """Replaces its earlier note, atomically."""
+        """Atomically replaces the note about a day."""
         self.days = [*(each for each in self.days if each.epoch_us != day.epoch_us), day]
         new = self.directory / f"{NOTE}.new"
         new.write_text(json.dumps([{name: getattr(each, name) for name in Written.__slots__} for each in self.days]))
         new.replace(self.directory / NOTE)
 
     def truth(self) -> Truth:
-        """Truth of everything written."""
+        """Returns the truth of everything written into the deployment."""
         truth = Truth()
         for day in self.days:
             for _ in day.generator(truth).rounds():
@@ -142,7 +142,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Counts since the day's beginning, and gauges."""
+    """Counts since the beginning of the day, and gauges."""
 
     at_s: float
     wall_ns: int
@@ -158,13 +158,13 @@ class Moment:
 
 
 def busy_s() -> float:
-    """Processor seconds of the machine since its start, all cores, without this process."""
+    """Processor seconds of the machine since its start, over all cores but without this process."""
     user, nice, system, _, _, irq, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
     return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK") - time.process_time()
 
 
 class Sampling(Watch):
-    """Also asks all processes for their metrics, ``POINTS`` times a day."""
+    """Watches processes like ``Watch``, and reads the metrics of all of them ``POINTS`` times a day."""
 
     def __init__(
         self, where: Site, target: Target, follower: Follower, truth: Truth, every_s: float, say: Say
@@ -282,13 +282,13 @@ async def _day(kept: Kept, found: Site, truth: Truth, rate: int, seconds: float,
 
 
 def check_writer(late_s: float) -> None:
-    """``late_s``: the longest time between two writes. Raises BenchmarkFailed."""
+    """Checks that the writer never stalled. ``late_s``: longest time between two writes. Raises BenchmarkFailed."""
     if late_s > WRITER_LATE_S:
-        raise BenchmarkFailed(f"not measured: the writer stood still for {late_s:.1f} s; use a quieter machine")
+        raise BenchmarkFailed(f"not measured: the writer of logs stalled for {late_s:.1f} s; use a quieter machine")
 
 
 def row_of(day: Written, plan: Sequence[Step], report: Report, seen: Sampling, number: int) -> dict[str, Any]:
-    """Recorded part of a day."""
+    """Makes the row that records a day."""
     moments = seen.moments
     names = list(moments[0].joined)
     ids = sorted({shard for each in moments for shard in each.ids}, key=int)
@@ -325,7 +325,7 @@ def row_of(day: Written, plan: Sequence[Step], report: Report, seen: Sampling, n
 
 
 def _begin_most_end(values: Sequence[float]) -> list[int]:
-    """Medians of the first and last tenth, and the maximum between."""
+    """Returns the median of the first tenth, the maximum, and the median of the last tenth."""
     tenth = max(1, len(values) // 10)
     return [round(each) for each in (median(values[:tenth]), max(values), median(values[-tenth:]))]
 
@@ -333,7 +333,7 @@ def _begin_most_end(values: Sequence[float]) -> list[int]:
 async def _trace(
     verdict: Verdict, found: Site, plan: Sequence[Step], spans: Sequence[tuple[int, int]]
 ) -> dict[str, Any]:
-    """Where a slow event waited, what was wrong meanwhile, and its story as ``photon explain`` tells it."""
+    """Describes a slow event: where it waited, what was wrong meanwhile, and its story from ``photon explain``."""
     base = found.file.parent
     asking = Asking(found.settings, base, tls_of(found.settings, base, OPERATOR), EXPLAIN_S, operator=True)
     story = await explain(asking, Question(verdict.event.encode()))
@@ -352,14 +352,14 @@ async def _trace(
 
 
 def problems(said: Sequence[str], faults: int) -> list[str]:
-    """Broken invariants. A day on which few faults could be done says nothing about them."""
+    """Returns broken invariants, and a problem if fewer than half of the faults could be injected."""
     found = [each for each in said if not each.startswith(UNDONE)]
     undone = len(said) - len(found)
-    return found if 2 * undone <= faults else [*found, f"{undone} of {faults} faults could not be done"]
+    return found if 2 * undone <= faults else [*found, f"{undone} of {faults} faults could not be injected"]
 
 
 def began_of(epoch_us: int) -> str:
-    """Formatted for people."""
+    """Formats the time at which a stream began."""
     return datetime.fromtimestamp(epoch_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M")
 
 

@@ -59,7 +59,7 @@ class Life:
 
 
 class Look:
-    """Sets limits and observes."""
+    """Sets the processes' limits and observes them."""
 
     def __init__(self, running: Deployed) -> None:
         self._running = running
@@ -69,7 +69,7 @@ class Look:
         self.columns: dict[str, list[float]] = {"at": [], "written": [], "joined": [], "lag": []}
 
     def now(self, written: float) -> None:
-        """Once. ``written``: clicks, so far."""
+        """Observes once. ``written``: number of clicks written so far."""
         kinds: dict[str, int] = {}
         for each in ask_patiently(self._running.demo.deployment.run, Request(do="ps"), 30.0).services:
             kind = each.name.split()[0]
@@ -94,12 +94,12 @@ class Look:
 
 
 def joined(running: Deployed) -> int:
-    """Joined in all datacentres, from their ledgers."""
+    """Returns the number of clicks joined in all datacentres, from their ledgers."""
     return sum(read_ledger(place.state)["joined"] for place in running.demo.places.values())
 
 
 def offer(rate: float, seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
-    """A new deployment is offered ``rate`` clicks a second, until all are joined. Raises BenchmarkFailed."""
+    """Offers ``rate`` clicks a second to a new deployment, and waits until all are joined. Raises BenchmarkFailed."""
     with ExitStack() as stack:
         running = stack.enter_context(
             deployed(
@@ -148,20 +148,20 @@ def offer(rate: float, seconds: float, say: Callable[[str], None]) -> dict[str, 
 
 
 def problems(found: Mapping[str, Any]) -> list[str]:
-    """Broken invariants. Pure."""
+    """Returns the broken invariants. Pure."""
     said = [f"{found['lost']:,.0f} clicks were not joined"] if found["lost"] else []
     for name, each in found["processes"].items():
         if each["restarts"]:
             said.append(f"{name} ended {each['restarts']} times")
         if not each["up"]:
-            said.append(f"{name} does not run in the end")
+            said.append(f"{name} is not running at the end")
         if each["resident_mib"] > each["limit_mib"]:
-            said.append(f"{name} took {each['resident_mib']} MiB, its limit is {each['limit_mib']}")
+            said.append(f"{name} took {each['resident_mib']} MiB, above its limit of {each['limit_mib']}")
     return said
 
 
 def run(*, minutes: float, rate: float | None, say: Callable[[str], None]) -> Row:
-    """``rate``: the load that is borne, clicks a second; ``None`` means that it is measured. Raises
+    """Measures an overload. ``rate``: the sustained load in clicks a second; ``None`` measures it first. Raises
     BenchmarkFailed."""
     load, began_us = os.getloadavg()[0], time.time_ns() // 1000
     try:

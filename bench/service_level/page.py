@@ -68,7 +68,7 @@ and what is not read waits on disk. Each process dies beyond the memory limit of
 
 
 def render(rows: Sequence[Row]) -> dict[str, str]:
-    """Text of each file, by its path below ``docs/benchmarks``."""
+    """Returns the text of each file, by its path below ``docs/benchmarks``."""
     days, over = ([row for row in rows if row["kind"] == kind] for kind in (DAY, OVERLOAD))
     pictures: dict[str, str] = {}
     parts = [HEAD, _measured_on(rows), SETTING, DAYS.format(quiet=QUIET_CORES)]
@@ -99,14 +99,14 @@ def _three(values: Sequence[float]) -> str:
 
 
 def _within(rows: Sequence[Row]) -> str:
-    """Shares over all of them, rounded down: less than all is never shown as all."""
+    """Returns shares over all rows, rounded down: less than 100 % is never shown as 100 %."""
     events = sum(row["events"] for row in rows)
     shares = [sum(row["within"][limit] for row in rows) / max(1, events) for limit in ("1", "10", "60")]
     return " / ".join(f"{int(share * 1e6) / 1e4:g}" for share in shares) + " %"
 
 
 def _days(days: Sequence[Row]) -> list[str]:
-    """A line for the days of one date under the same load, and one for all."""
+    """Makes a line for the days of each date and load, and a line for all days."""
     alike: dict[tuple[str, float, float, bool], list[Row]] = {}
     for row in days:
         alike.setdefault((row["began"][:10], row["minutes"], row["rate"], quiet(row)), []).append(row)
@@ -348,6 +348,6 @@ def publish(rows: Sequence[Row], into: Path = DOCS) -> None:
 
 
 def stale() -> list[str]:
-    """Files that differ from what the kept rows give."""
+    """Returns the files that differ from those that the kept rows give."""
     return [name for name, text in render(read()).items()
             if not (DOCS / name).exists() or (DOCS / name).read_text() != text]  # fmt: skip

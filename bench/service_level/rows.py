@@ -35,13 +35,13 @@ Row = Mapping[str, Any]
 
 
 def append(row: Row, path: Path = KEPT) -> None:
-    """Appends one line, in one write."""
+    """Appends one line in a single write."""
     with open(path, "ab", buffering=0) as file:
         file.write(json.dumps({"version": VERSION, **row}, separators=(",", ":")).encode() + b"\n")
 
 
 def read(path: Path = KEPT) -> list[Row]:
-    """All rows, except those of another version and an incomplete last one."""
+    """Reads all rows; skips those of another version and an incomplete last one."""
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     rows = [json.loads(line) for line in lines if line.endswith(b"\n")]
     return [row for row in rows if row["version"] == VERSION]
@@ -55,7 +55,7 @@ class Grown:
         self.total = dict.fromkeys(SINCE_START, 0.0)
 
     def take(self, numbers: Numbers) -> None:
-        """Takes current readings. Counts from before the first moment are left out."""
+        """Takes current readings; counts from before the first reading are left out."""
         first = not self._last
         for who in numbers:
             for name, metric in SINCE_START.items():
@@ -66,7 +66,7 @@ class Grown:
 
 
 def binned(edges_ns: Sequence[int], verdicts: Sequence[Verdict]) -> dict[str, list[float | None]]:
-    """Percentiles of the joined events, in ms, by when they were written: one less than there are edges. ``None``
+    """Percentiles in ms of the events joined, by the interval between two edges in which they were written. ``None``
     means no events."""
     joined = sorted((each.written_ns, each.seen_ns - each.written_ns) for each in verdicts if each.joined)
     written, late = (np.array([each[of] for each in joined], np.int64) for of in (0, 1))
@@ -81,7 +81,7 @@ def binned(edges_ns: Sequence[int], verdicts: Sequence[Verdict]) -> dict[str, li
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A datacentre's: of its process, killed or stopped. Wall times in ns."""
+    """The absence of a datacentre whose process was killed or stopped. Wall times in ns."""
 
     datacentre: str
     ends_ns: int  # from here on it starts again
@@ -91,7 +91,7 @@ class Absence:
 def absences(
     plan: Sequence[Step], spans: Sequence[tuple[int, int]], seen: Mapping[str, Sequence[Seen]], began_ns: int
 ) -> list[Absence]:
-    """``spans``: begin and end of each step; ``seen``: samples of each datacentre since ``began_ns``."""
+    """Finds all absences. ``spans``: begin and end of each step; ``seen``: samples since ``began_ns``."""
     found = []
     for step, (_, ends_ns) in zip(plan, spans, strict=True):
         match step.do:
@@ -126,7 +126,7 @@ class Judged:
         )
 
     def slowest(self, count: int) -> list[Verdict]:
-        """Returns those that no lost datacentre excuses, the slowest first."""
+        """Returns the slowest events that no lost datacentre excuses, slowest first."""
         return sorted(self._others, key=lambda each: each.written_ns - each.seen_ns)[:count]
 
     def late(self) -> dict[str, Any]:
@@ -142,5 +142,5 @@ class Judged:
 
 
 def steps(values: Sequence[float]) -> list[int]:
-    """Increments of a rising count, per moment."""
+    """Returns the increments between successive counts."""
     return [round(max(0.0, now - before)) for before, now in itertools.pairwise(values)]

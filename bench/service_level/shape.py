@@ -43,7 +43,7 @@ def faults(seed: int, seconds: float, topology: Topology, shards: int) -> list[S
 
 
 def _kinds(rnd: random.Random, topology: Topology) -> Sequence[Callable[[float], Step]]:
-    """Each makes one fault that begins at a moment."""
+    """Returns functions that each make one fault beginning at a given time."""
     one = rnd.choice
 
     def of(kind: str) -> str:

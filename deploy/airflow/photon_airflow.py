@@ -21,7 +21,7 @@ USAGE = 2
 class WatermarkSensor(BaseSensorOperator):
     """Waits until every record before ``until`` that will ever be published is published.
 
-    ``until``: event time as ``photon watermark wait`` takes it. ``percentile``: waits only for 99 % of them.
+    ``until``: event time as for ``photon watermark wait``. ``percentile``: waits only for 99 % of the records.
     """
 
     template_fields = ("until", "config")
@@ -40,7 +40,7 @@ class WatermarkSensor(BaseSensorOperator):
 
 class VerifyOperator(BaseOperator):
     """Verifies all days that are not closed. Problems fail the task at once, because a retry would find them again; a
-    retry may judge what was not judged, else the next night starts with it."""
+    retry may judge days that could not be judged; otherwise the next night begins with them."""
 
     template_fields = ("config", "report")
 
@@ -65,6 +65,6 @@ def _photon(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _failed(done: subprocess.CompletedProcess[str]) -> AirflowException:
-    """A retryable failure, unless the command was given wrongly."""
+    """A retryable failure, unless the command was used wrongly."""
     kind = AirflowFailException if done.returncode == USAGE else AirflowException
     return kind(f"exit code {done.returncode}: {done.stderr.strip()}")

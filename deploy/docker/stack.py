@@ -48,7 +48,7 @@ POLL_SECONDS = 2.0
 
 
 class Failed(Exception):
-    """One line: what went wrong."""
+    """A step failed; the message is one line."""
 
 
 def compose() -> list[str]:
@@ -58,7 +58,7 @@ def compose() -> list[str]:
             said = subprocess.run([*command, "version"], capture_output=True, check=False)
             if said.returncode == 0:
                 return command
-    raise Failed("neither `docker compose` nor `docker-compose` is here: install Docker with Compose")
+    raise Failed("neither `docker compose` nor `docker-compose` was found: install Docker with Compose")
 
 
 class Stack:
@@ -84,7 +84,7 @@ class Stack:
             self._environment |= {"PHOTON_HBASE": "hbase:9090", "PHOTON_EXTRAS": extras, "COMPOSE_PROFILES": "hbase"}
 
     def run(self, *arguments: str, timeout: float = 1200.0) -> str:
-        """Returns Compose's standard output. Raises Failed."""
+        """Runs Compose; returns its standard output. Raises Failed."""
         done = subprocess.run(
             [*self._base, *arguments], cwd=ROOT, env=self._environment, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=timeout, check=False,
@@ -104,10 +104,10 @@ class Stack:
         """Builds the images, from the cache where nothing has changed."""
         began = time.monotonic()
         self.run("build")
-        self._say(f"images are there after {time.monotonic() - began:.0f} s")
+        self._say(f"images were built after {time.monotonic() - began:.0f} s")
 
     def up(self) -> None:
-        """Starts all and waits until all are healthy."""
+        """Starts all services and waits until all are healthy."""
         began = time.monotonic()
         self.run("up", "-d", "--remove-orphans")
         self._applied.write_bytes(self.settings.read_bytes())
@@ -129,7 +129,7 @@ class Stack:
         told = self._definitions()
         some = [each for each in old if _reads(_service(each), changed) or self._is_other(each, told)]
         names = ", ".join(map(_service, some)) or "none"
-        self._say(f"restarts {len(some)} processes in turn, some {len(some) * RESTART_SECONDS:.0f} s in all: {names}")
+        self._say(f"restarts {len(some)} processes in turn, in about {len(some) * RESTART_SECONDS:.0f} s: {names}")
         if dry_run:
             self._say("nothing was changed")
             return
@@ -151,17 +151,17 @@ class Stack:
                 self.restart(each, again=len(alike) if self._is_other(each, told) else 0)
 
     def _definitions(self) -> dict[str, str]:
-        """Service -> hash of its definition."""
+        """Returns the hash of each service's definition."""
         return dict(line.split() for line in self.run("config", "--hash", "*").splitlines())
 
     def _is_other(self, container: dict[str, Any], told: Mapping[str, str]) -> bool:
-        """True if the container's definition or image is another one now."""
+        """True if the container's definition or image has changed."""
         name = _service(container)
         other = name in told and container["Config"]["Labels"].get("com.docker.compose.config-hash") != told[name]
         return other or self._image(container) != container["Image"]
 
     def _image(self, container: dict[str, Any]) -> str:
-        """The id that the name of its image has now."""
+        """Returns the id of the image that the container's image name refers to now."""
         return self.docker("image", "inspect", "-f", "{{.Id}}", container["Config"]["Image"]).strip()
 
     def restart(self, container: dict[str, Any], *, again: int = 0) -> None:
@@ -199,7 +199,7 @@ class Stack:
             time.sleep(POLL_SECONDS)
 
     def _away(self, without: str) -> str:
-        """Names services of the other datacentres that have no healthy container; empty if all have."""
+        """Returns the services of the other datacentres without a healthy container; empty if there are none."""
         found: dict[str, list[str]] = {}
         for each in self.containers():
             kind, _, name = _service(each).partition("-")
@@ -224,14 +224,14 @@ class Stack:
         return found
 
     def docker(self, *arguments: str) -> str:
-        """Raises Failed."""
+        """Runs docker; returns its standard output. Raises Failed."""
         done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
         if done.returncode:
             raise Failed(f"docker {arguments[0]}: {done.stderr.strip()}")
         return done.stdout
 
     def unhealthy(self, *services: str) -> str:
-        """Names those of these services, or of all, that are not healthy; empty if all are."""
+        """Returns the unhealthy services among those named, or among all; empty if all are healthy."""
         found = []
         for each in self.containers():
             if services and _service(each) not in services:
@@ -251,7 +251,7 @@ class Stack:
         return (done.stderr.strip() or "does not serve") if done.returncode else ""
 
     def status(self, datacentre: str) -> dict[str, Any]:
-        """The content of its status page; empty while it does not answer."""
+        """Returns the contents of a datacentre's status page; empty if it does not answer."""
         port = int(os.environ.get(f"PHOTON_STATUS_{datacentre.upper()}", DATACENTRES[datacentre]))
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/status.json", timeout=5) as answer:
@@ -261,17 +261,17 @@ class Stack:
             return {}
 
     def joined(self, datacentre: str) -> int:
-        """Joined events in its ledger."""
+        """Returns the number of joined events in a datacentre's ledger."""
         ledger = self.status(datacentre).get("ledger", {}).get("total") or {}
         return int(ledger.get("joined") or 0)
 
     def joined_by_slot(self, datacentre: str) -> dict[str, int]:
-        """Events that each live slot has joined, by its status page."""
+        """Returns the number of events that each live slot has joined, from the status page."""
         slots = self.status(datacentre).get("slots", [])
         return {each["slot"]: int(each["joined"] or 0) for each in slots if each["state"] == "live"}
 
     def operator(self, datacentre: str, *command: str) -> str:
-        """The output of a command in a datacentre's operator container. Raises Failed."""
+        """Runs a command in a datacentre's operator container; returns its output. Raises Failed."""
         return self.run("run", "--rm", "--no-deps", "-T", f"operator-{datacentre}", *command)
 
     def wait_for_joins(self, *datacentres: str) -> None:
@@ -300,7 +300,7 @@ class Stack:
         return found
 
     def down(self, *, keep: bool = False) -> None:
-        """Ends everything. Raises Failed."""
+        """Ends all containers. Raises Failed."""
 
         def still() -> str:
             try:
@@ -336,14 +336,14 @@ def _kind(container: dict[str, Any]) -> str:
 
 
 def _trouble(state: dict[str, Any]) -> str:
-    """A container's problem; empty if it runs, or ended as it should."""
+    """Returns a container's problem; empty if it runs, or ended as it should."""
     if state["Status"] == "exited" and state["ExitCode"] == 0:
         return ""
     return "" if state["Status"] == "running" else str(state["Status"])
 
 
 def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """``a.b.c`` -> value."""
+    """Flattens nested tables: ``a.b.c`` -> value."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         found |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {f"{above}{key}": value}
@@ -365,7 +365,7 @@ def _reads(service: str, changed: Sequence[str]) -> bool:
 
 
 def smoke(stack: Stack, say: Callable[[str], None], seconds: float = 20.0) -> None:
-    """Raises Failed."""
+    """Starts the deployment, lets traffic flow, and checks every event. Raises Failed."""
     try:
         stack.build()
         stack.up()
@@ -380,12 +380,12 @@ def smoke(stack: Stack, say: Callable[[str], None], seconds: float = 20.0) -> No
 
 
 def main() -> int:
-    """0 done, 1 failed."""
+    """Returns the exit code: 0 if it succeeded, 1 if it failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=["up", "reload", "restart", "down", "smoke"])
     parser.add_argument("--insecure", action="store_true", help="without TLS")
     parser.add_argument("--hbase", action="store_true", help="the file map in an HBase of each datacentre")
-    parser.add_argument("--dry-run", action="store_true", help="reload: only say what would be restarted")
+    parser.add_argument("--dry-run", action="store_true", help="reload: only show what would be restarted")
     parser.add_argument("--keep", action="store_true", help="down: keep the volumes")
     given = parser.parse_args()
 

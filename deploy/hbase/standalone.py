@@ -1,19 +1,19 @@
 """A real HBase on one machine, from Maven artifacts: for a laptop, the tests and a container. Standard library only.
 
     python deploy/hbase/standalone.py up      start it in the background and leave it running
-    python deploy/hbase/standalone.py down    stop it; --wipe deletes what it stored
+    python deploy/hbase/standalone.py down    stop it; --wipe deletes its data
     python deploy/hbase/standalone.py run     run it in the foreground until SIGTERM (what a container does)
     python deploy/hbase/standalone.py fetch   only fetch the artifacts, as an image's build does
     python deploy/hbase/standalone.py check   exit 0 if both Thrift servers answer, as a container's health check asks
 
 Three JVMs: ``master`` (HMaster, region server and ZooKeeper in one), ``thrift`` (what happybase speaks) and ``admin``
-(Thrift 2, which alone can create a table that is split from its first row). They store below one directory:
+(Thrift 2, which alone can create a table that is split from its first row). Files are below one directory:
 
     conf/   data/   zookeeper/   NAME.log   NAME.pid   ports.json
 
-The jars lie in a cache that is kept between runs: PHOTON_HBASE_CACHE, else ~/.cache/photon. Where Maven gets them
-from is its own settings' business. Standalone on a plain directory has no durable write-ahead log: what was written
-last is lost when the JVM is killed. That is what the tests want; a deployment for money runs HBase on HDFS.
+Jars are cached between runs in PHOTON_HBASE_CACHE, by default ~/.cache/photon. Maven's own settings say where it
+fetches them. Standalone on a plain directory has no durable write-ahead log: the last writes are lost when the JVM
+is killed. That suffices for tests; run HBase on HDFS in production.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %p %c{2}: %m%n
 
 
 class CannotRun(Exception):
-    """One line: what is missing or went wrong, where, and what to do."""
+    """HBase cannot be run. The message is one line: what failed, where, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Part:
 
 
 def missing() -> str:
-    """Names what this machine lacks to run it; empty if nothing."""
+    """Returns the programs that this machine lacks to run it; empty if there are none."""
     lacking = [name for name in ("java", "mvn") if shutil.which(name) is None]
     return f"{' and '.join(lacking)} not found: install a Java runtime (17) and Maven" if lacking else ""
 
@@ -99,7 +99,7 @@ def cache_directory() -> Path:
 
 
 def fetch(cache: Path | None = None, pom: Path = HERE / "pom.xml", name: str = "HBase") -> Path:
-    """The directory of the jars; asks Maven only for what the pom needs and is missing. Raises CannotRun."""
+    """Returns the directory of the jars; asks Maven only for missing ones. Raises CannotRun."""
     digest = hashlib.blake2b(pom.read_bytes(), digest_size=6).hexdigest()
     target = (cache or cache_directory()) / f"{name.lower()}-jars-{digest}"
     if target.is_dir():
@@ -128,7 +128,7 @@ def fetch(cache: Path | None = None, pom: Path = HERE / "pom.xml", name: str = "
 
 # -- configuration -------------------------------------------------------------------------------------------------
 def site(directory: Path, ports: Ports, more: Mapping[str, str]) -> str:
-    """hbase-site.xml; ``more`` settings come last."""
+    """Makes hbase-site.xml. Settings in ``more`` come last."""
     settings = {
         "hbase.rootdir": (directory / "data").as_uri(),
         "hbase.tmp.dir": str(directory / "tmp"),
@@ -168,7 +168,7 @@ def site(directory: Path, ports: Ports, more: Mapping[str, str]) -> str:
 
 
 class Standalone:
-    """One HBase below ``directory``."""
+    """One HBase whose files are below ``directory``."""
 
     def __init__(
         self, directory: Path, jars: Path, ports: Ports, start_seconds_max: float = START_SECONDS_MAX
@@ -203,7 +203,7 @@ class Standalone:
         """Starts parts and waits until they answer. Raises CannotRun."""
         for name in names:
             if self.pid(name) is not None:
-                raise CannotRun(f"{self.directory}: its {name} runs already; stop it first (make hbase-down)")
+                raise CannotRun(f"{self.directory}: its {name} is already running; stop it first (make hbase-down)")
             self._spawn(self.parts[name])
         if wait:
             self.wait_until_answering(names)
@@ -217,7 +217,7 @@ class Standalone:
                 probe.bind(("127.0.0.1", part.port))
             except OSError:
                 raise CannotRun(
-                    f"port {part.port} is in use, which HBase's {part.name} needs; name others (--help)"
+                    f"port {part.port}, which HBase's {part.name} needs, is in use; choose other ports (--help)"
                 ) from None
         command = [
             "java", f"-Xmx{part.heap}", "-Xms32m", *_SMALL, *_MODULES, self._mark(),
@@ -247,7 +247,7 @@ class Standalone:
         while waiting:
             for name in names:
                 if self.pid(name) is None:
-                    raise CannotRun(f"HBase's {name} ended at its start; see {self.directory / name}.log")
+                    raise CannotRun(f"HBase's {name} ended while starting; see {self.directory / name}.log")
             if answers("127.0.0.1", self.parts[waiting[0]].port, _QUESTIONS[waiting[0]]):
                 waiting.pop(0)
             elif time.monotonic() > deadline:
@@ -258,7 +258,7 @@ class Standalone:
                 time.sleep(POLL_SECONDS)
 
     def pid(self, name: str) -> int | None:
-        """Pid of a running part. `None` if it does not run, or the number belongs to another process by now."""
+        """Returns the pid of a running part; `None` if it does not run, or another process now has its pid."""
         child = self._started.get(name)
         if child is not None:  # its command line may not be there yet
             return child.pid if child.poll() is None else None
@@ -270,7 +270,7 @@ class Standalone:
         return pid if self._mark().encode() in line.split(b"\0") else None
 
     def kill(self, name: str, sign: signal.Signals = signal.SIGKILL) -> None:
-        """Ends a part and waits until it is gone. SIGKILL loses what HBase has not written to its files."""
+        """Ends a part and waits until it is gone. SIGKILL loses data that HBase has not yet written."""
         pid = self.pid(name)
         if pid is not None:
             deadline = time.monotonic() + STOP_SECONDS_MAX
@@ -321,9 +321,9 @@ def answers(host: str, port: int, call: tuple[str, bytes] = _QUESTIONS["thrift"]
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=["up", "down", "run", "fetch", "check"])
-    parser.add_argument("--directory", type=Path, help="where it stores (default: hbase in the cache directory)")
-    parser.add_argument("--wipe", action="store_true", help="down: delete what it stored")
-    parser.add_argument("--patience", type=float, default=START_SECONDS_MAX, help="seconds that its start may take")
+    parser.add_argument("--directory", type=Path, help="directory for its data (default: CACHE/hbase)")
+    parser.add_argument("--wipe", action="store_true", help="down: delete the stored data")
+    parser.add_argument("--patience", type=float, default=START_SECONDS_MAX, help="seconds to wait for its start")
     for name, value in asdict(Ports()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=f"default {value}")
     return parser.parse_args()
@@ -346,7 +346,7 @@ def _run_until_told(hbase: Standalone) -> None:
 
 
 def main() -> int:
-    """0 done, 1 failed."""
+    """Returns the exit code: 0 if it succeeded, 1 if it failed."""
     given = _parsed()
     directory = given.directory or cache_directory() / "hbase"
     ports = Ports(**{name: getattr(given, name) for name in asdict(Ports())})
@@ -356,7 +356,7 @@ def main() -> int:
             hbase.stop()
             if given.wipe:
                 shutil.rmtree(directory, ignore_errors=True)
-            print(f"HBase is stopped; what it stored is {'deleted' if given.wipe else f'kept in {directory}'}")
+            print(f"HBase is stopped; its data is {'deleted' if given.wipe else f'kept in {directory}'}")
             return 0
         if given.command == "check":
             asked = {"thrift": ports.thrift, "admin": ports.admin}
@@ -381,7 +381,7 @@ def main() -> int:
         return 1
     print(
         f"HBase answers happybase at 127.0.0.1:{ports.thrift}; Thrift 2 for `photon eventstore init`: {ports.admin}\n"
-        f"It stores in {directory} and runs on; stop it with: make hbase-down"
+        f"Its data is in {directory}. It keeps running until you stop it: make hbase-down"
     )
     return 0
 

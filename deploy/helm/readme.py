@@ -1,4 +1,4 @@
-"""Makes deploy/helm/photon/README.md of values.schema.json and values.yaml.
+"""Writes deploy/helm/photon/README.md from values.schema.json and values.yaml.
 
 python deploy/helm/readme.py
 """

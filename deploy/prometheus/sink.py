@@ -1,4 +1,4 @@
-"""A receiver of alerts to try: each one that Alertmanager sends is a JSON line on standard output.
+"""A receiver for trying out alerts: prints each alert that Alertmanager sends as a JSON line.
 
 python sink.py 0.0.0.0:9094
 """
@@ -32,7 +32,7 @@ class Sink(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """The alerts received are the log."""
+        """Logs no requests, as the received alerts are the only output."""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Photon joins two endless logs exactly once over all datacentres, within seconds.
+"""Photon joins two endless logs exactly once across all datacentres, within seconds.
 
-After "Photon: Fault-tolerant and Scalable Joining of Continuous Data Streams" (SIGMOD 2013).
+Based on the paper "Photon: Fault-tolerant and Scalable Joining of Continuous Data Streams" (SIGMOD 2013).
 
 ``photon.join`` joins two log directories, ``photon.read`` reads joined records (``docs/embedding.md``). Names defined
 here are imported at first use; ``__init__.pyi`` has the types. ``docs/architecture.md`` walks one event

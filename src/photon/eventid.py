@@ -1,10 +1,10 @@
 """Event ids for the servers that write events: ``ServerIP:ProcessID:TimestampMicros`` (paper, section 3.1).
 
-Within a process they increase strictly, across threads, backward clock steps and, with a ``state`` file, restarts. So
+Within a process ids strictly increase: across threads, backward clock steps and, with a ``state`` file, restarts. So
 an id is unique as long as no two processes of a deployment use the same address and process id at once, and the event
-store can index a log of them sparsely. ``docs/eventid.md`` has the guarantees and their limits.
+store can index a log of ids sparsely. ``docs/eventid.md`` has the guarantees and their limits.
 
-Imports nothing but the standard library and ``photon.config``: an event server needs no other part of Photon.
+Imports only the standard library and ``photon.config``: an event server needs no other part of Photon.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from photon.config.disk import Disk, RealDisk
 from photon.config.errors import PhotonError
 
 MICROS_MAX = 2**63 - 1
-"""The part of an id that a row key of the sparse file map holds."""
+"""Largest timestamp that fits into a row key of the sparse file map."""
 TIME_MAX_US = MICROS_MAX // 1000
 """The last microsecond (in the year 2262) whose event time fits into int64 nanoseconds."""
 PID_LIMIT = 1 << 32
 TAKE_MAX = 1 << 20
-"""Limit of ids taken at a time, about 100 MB of text."""
+"""Most ids that one ``take`` may ask for: about 100 MB of text."""
 RESERVED_US = 1_000_000
-"""With ``state``: distance of the mark beyond the last id; one write a second, and after a crash ids begin at most
-this far ahead of the clock, well below the clock uncertainty S (5 s) that the registry allows for."""
+"""With ``state``: distance of the mark beyond the last id. It costs one write a second. After a crash, ids begin at
+most this far ahead of the clock, well below the clock uncertainty S (5 s) that the registry allows for."""
 
 _MAGIC = b"PHEI"
 _VERSION = 1
@@ -51,13 +51,13 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class EventIdError(PhotonError):
-    """An id cannot be read or made. ``str()`` is one line: what, where, what to do."""
+    """An id cannot be parsed or made. ``str()`` is one line: what failed, where, and what to do."""
 
 
 # -- reading ids ---------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, order=True)
 class EventId:
-    """The parts of an id; ``str()`` is its canonical form. Within one process they order like time."""
+    """The parts of an id; ``str()`` is its canonical form. Ids of one process sort by time."""
 
     ip: str
     pid: int
@@ -73,9 +73,9 @@ class EventId:
 
 
 def parse(event_id: str | bytes) -> EventId:
-    """The parts of a canonical id; divided at the last two colons, as IPv6 addresses contain colons.
+    """Splits a canonical id into its parts at the last two colons, as IPv6 addresses contain colons.
 
-    Raises EventIdError with the wrong part.
+    Raises EventIdError, which names the wrong part.
     """
     text = event_id.decode("utf-8", "backslashreplace") if isinstance(event_id, bytes) else event_id
     shown = repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
@@ -97,8 +97,8 @@ def time_ns(event_id: str | bytes) -> int:
 
 
 def split(event_id: bytes) -> tuple[bytes, int] | None:
-    """(``ServerIP:ProcessID``, microseconds) of an id by its last colon; None if that is not a canonical time. For
-    parsing many ids: ``process`` is then called once per process.
+    """Splits an id at its last colon into (``ServerIP:ProcessID``, microseconds); None if the microseconds are not
+    canonical. For parsing many ids: ``process`` need only be called once per process.
     """
     text, _, micros_text = event_id.rpartition(b":")
     if not _is_number(micros_text):
@@ -108,10 +108,10 @@ def split(event_id: bytes) -> tuple[bytes, int] | None:
 
 
 def process(text: bytes) -> tuple[IpAddress, int] | None:
-    """(address, process id) of ``ServerIP:ProcessID``; None if it is not in canonical form.
+    """Splits ``ServerIP:ProcessID`` into (address, process id); None if it is not in canonical form.
 
-    Each process has one spelling: no leading zeros, IPv6 compressed and in lower case, without a zone, never used for
-    an IPv4 address.
+    Each process has exactly one spelling: no leading zeros, IPv6 compressed, in lower case and without a zone, and
+    IPv4 addresses never written as IPv6.
     """
     ip_text, colon, pid_text = text.rpartition(b":")
     if not colon or not _is_number(pid_text):
@@ -135,7 +135,7 @@ def _address(text: bytes) -> IpAddress | None:
 
 
 def _canonical(ip: IpAddress) -> str | None:
-    """Returns an address's canonical form; None with a zone, which is only valid on one machine."""
+    """Returns an address's canonical form; None if it has a zone, which is only valid on one machine."""
     if ip.version == 6:
         if ip.scope_id is not None:
             return None
@@ -148,15 +148,15 @@ def _why_not(text: str) -> str:
         right = _canonical(ipaddress.ip_address(text))
     except ValueError:
         return f"{text[:_SHOWN]!r} is not an IP address"
-    return f"{text!r} has a zone" if right is None else f"the address {text!r} is written {right!r}"
+    return f"{text!r} has a zone" if right is None else f"the address {text!r} must be written {right!r}"
 
 
 # -- making ids ----------------------------------------------------------------------------------------------------
 def own_ip() -> str:
-    """An address of this machine, without sending a packet: the source address of a route to the outside.
+    """Returns an address of this machine without sending a packet: the source address of its route to the outside.
 
-    Only unique in a deployment whose machines have distinct addresses: containers behind a bridge often share
-    theirs with those of other hosts. Raises EventIdError if there is only the loopback's.
+    Unique only if the deployment's machines have distinct addresses: containers behind a bridge often share theirs
+    with containers of other hosts. Raises EventIdError if the machine has only a loopback address.
     """
     for family, outside in _DOCUMENTATION_NETS:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -167,7 +167,7 @@ def own_ip() -> str:
         for *_, address in socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_DGRAM):
             if (found := _own(str(address[0]))) is not None:
                 return found
-    raise EventIdError("this machine only has the loopback address; name one that no other server has")
+    raise EventIdError("this machine has only a loopback address; name an address that no other server has")
 
 
 def _own(text: str) -> str | None:
@@ -176,12 +176,12 @@ def _own(text: str) -> str | None:
 
 
 def wall_us() -> int:
-    """The machine's clock, microseconds since the epoch. May jump."""
+    """The machine's clock in microseconds since the epoch. It may jump."""
     return time.time_ns() // 1000
 
 
 class _Sequence:
-    """The only increasing sequence of a name ``ip:pid:`` in this process; outlives the objects that draw from it."""
+    """The one sequence of times under a name ``ip:pid:`` in this process; outlives the objects that draw from it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -190,12 +190,12 @@ class _Sequence:
 
 
 _sequences: dict[str, _Sequence] = {}
-"""By name; one entry, except in tests."""
+"""Sequences by name; only tests have more than one."""
 _sequences_lock = threading.Lock()
 
 
 class EventIds:
-    """Makes ids of one process. Thread-safe; not to be called from signal handlers."""
+    """Makes the ids of one process. Thread-safe, but not to be called from signal handlers."""
 
     def __init__(
         self,
@@ -244,14 +244,14 @@ class EventIds:
         self._sequence.next_us = max(self._sequence.next_us, self._reserved_us)
 
     def next(self) -> str:
-        """The next id. Raises EventIdError: closed, forked, or the state cannot be written; then no id was used."""
+        """Returns the next id. Raises EventIdError if closed, forked, or if the state cannot be written; no id is
+        used then."""
         first = self._take(1)
         return f"{self._name}{first}"
 
     def take(self, count: int) -> list[str]:
-        """The next ids, in order; much cheaper per id than ``next``.
-
-        ``count``: 0 to TAKE_MAX. Raises like ``next``.
+        """Returns the next ``count`` ids (0 to TAKE_MAX) in order; much cheaper per id than ``next``. Raises like
+        ``next``.
         """
         if not 0 <= count <= TAKE_MAX:
             raise ValueError(f"count must be from 0 to {TAKE_MAX}, not {count}")
@@ -260,10 +260,8 @@ class EventIds:
 
     @property
     def ahead_us(self) -> int:
-        """Microseconds by which the last id is ahead of the clock, which stepped back or is slower than ids are
-        taken.
-
-        Beyond the deployment's clock uncertainty S the registry keeps such events waiting.
+        """Microseconds by which the last id is ahead of the clock, because the clock stepped back or is slower than
+        ids are taken. Beyond the clock uncertainty S of the deployment, the registry keeps such events waiting.
         """
         return max(0, self._sequence.next_us - 1 - self._now_us())
 
@@ -301,7 +299,7 @@ class EventIds:
             return first
 
     def _reserve(self, end: int) -> None:
-        """Puts the mark beyond ``end`` before any id up to there is given out."""
+        """Writes a mark beyond ``end`` before any id up to there is handed out."""
         if end > TIME_MAX_US - RESERVED_US:
             raise EventIdError(f"EventIds of {self._name[:-1]}: the clock is beyond the year 2261; set it")
         assert self._mark is not None
@@ -358,10 +356,10 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 # -- the durable mark ----------------------------------------------------------------------------------------------
 class _Mark:
-    """The file with the microsecond below which ids may have been given out. Locked while in use."""
+    """The file with the microsecond below which ids may have been handed out. Locked while in use."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
-        """Raises EventIdError."""
+        """Locks the file and reads the mark. Raises EventIdError."""
         self.path = path
         self._disk = disk
         self._lock = _locked(path)

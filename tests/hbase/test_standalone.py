@@ -17,11 +17,11 @@ def test_it_answers_and_is_the_one_of_its_directory(hbase: Standalone) -> None:
 
 
 def test_a_second_one_on_its_ports_is_refused(hbase: Standalone, tmp_path: Path) -> None:
-    with pytest.raises(CannotRun, match="runs already"):
+    with pytest.raises(CannotRun, match="is already running"):
         hbase.start()
     other = Standalone(tmp_path, Path(), hbase.ports)
     other.configure()
-    with pytest.raises(CannotRun, match=f"port {hbase.ports.master} is in use"):
+    with pytest.raises(CannotRun, match=f"port {hbase.ports.master}, which"):
         other.start()
 
 

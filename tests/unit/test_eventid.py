@@ -77,8 +77,8 @@ def test_what_is_written_is_read(ip: object, pid: int, time_us: int) -> None:
         ("10.0.0.1:05:1", "its process id is not"),
         ("10.0.0.1:4294967296:1", "its process id is not"),
         ("host:5:1", "'host' is not an IP address"),
-        ("2001:DB8::1:5:1", "is written '2001:db8::1'"),
-        ("::ffff:10.0.0.1:5:1", "is written '10.0.0.1'"),
+        ("2001:DB8::1:5:1", "must be written '2001:db8::1'"),
+        ("::ffff:10.0.0.1:5:1", "must be written '10.0.0.1'"),
         ("fe80::1%eth0:5:1", "has a zone"),
         ("\ud800:5:1", "is not an IP address"),
         ("x" * 5000 + ":5:1", "is not an IP address"),
@@ -194,7 +194,7 @@ def test_a_machine_without_network_has_no_own_ip(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(socket, "socket", Socket)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(2, 2, 17, "", ("127.0.1.1", 0))])
-    with pytest.raises(EventIdError, match="only has the loopback address"):
+    with pytest.raises(EventIdError, match="has only a loopback address"):
         own_ip()
 
 

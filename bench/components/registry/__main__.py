@@ -31,7 +31,7 @@ ETCD_BATCHED = {"clients": 16, "batch": 128}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One measurement. Latency is that of one call."""
+    """One measurement. Latencies are those of a call."""
 
     ids_s: float
     p50_ms: float
@@ -40,7 +40,7 @@ class Result:
 
 
 class Group:
-    """Replicas of one registry as processes; with a round trip, a proxy between any two of them and the clients."""
+    """Processes of one registry. With a round trip, proxies connect the replicas with each other and with clients."""
 
     def __init__(self, directory: Path, replicas: int, round_trip_s: float = 0.0) -> None:
         self._directory = directory
@@ -51,7 +51,7 @@ class Group:
         self.addresses: dict[str, str] = {}
 
     def start(self) -> None:
-        """Returns when every replica serves."""
+        """Starts the replicas; returns when all of them serve."""
         names = [f"r{n}" for n in range(self._replicas)]
         ports = free_ports(self._replicas)
         self.addresses = {name: f"127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)}
@@ -70,7 +70,7 @@ class Group:
                 raise RuntimeError("a registry replica did not start")
 
     def _proxied(self, names: list[str]) -> dict[str, dict[str, str]]:
-        """Each replica in its own region."""
+        """Puts each replica into its own region, with proxies between them."""
         pairs = [(a, b) for a in names for b in names if a != b]
         *ports, control = free_ports(len(pairs) + 1)
         routes = [
@@ -86,7 +86,7 @@ class Group:
         return {a: {b: self.addresses[b] if a == b else listens[a, self.addresses[b]] for b in names} for a in names}
 
     def drive(self, *, processes: int, callers: int, batch: int, seconds: float, rate: float = 0.0) -> Result:
-        """``rate``: ids a second over all client processes; 0: as fast as possible."""
+        """Drives the registry from client processes. ``rate``: ids a second over all of them; 0 means no limit."""
         running = []
         for _ in range(processes):
             self._slots += 1
@@ -112,7 +112,7 @@ class Group:
         return Result(ids / seconds, p50, p99, unknown)
 
     def stop(self) -> None:
-        """Ends what was started."""
+        """Ends all processes that were started."""
         for process in self._processes:
             process.terminate()
         for process in self._processes:
@@ -137,7 +137,7 @@ def _median(results: list[Result]) -> Result:
 def beside(
     directory: Path, program: Program | None, arguments: argparse.Namespace, replicas: int
 ) -> dict[str, Result]:
-    """Throughput, then latency at half of it, alternating."""
+    """Measures throughput, then latency at half of it; the systems alternate."""
     ours = Group(directory / f"photon{replicas}", replicas)
     theirs = Cluster(program, directory / f"etcd{replicas}", replicas) if program else None
     found: dict[str, list[Result]] = {}
@@ -186,7 +186,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.components.registry")
     parser.add_argument("--replicas", type=int, nargs="*", default=[3, 5])
     parser.add_argument("--clients", type=int, default=2, help="client processes")
-    parser.add_argument("--callers", type=int, default=8, help="requests under way in each")
+    parser.add_argument("--callers", type=int, default=8, help="concurrent requests of each client process")
     parser.add_argument("--batch", type=int, default=2000, help="ids a request")
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)

@@ -18,21 +18,21 @@ TXN_OPS = 1024
 
 
 class EtcdMissing(Exception):
-    """The reason why there is no etcd here."""
+    """etcd is not available here; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The built program: members and driver in one."""
+    """The built program, which contains both members and driver."""
 
     path: Path
     version: str
 
 
 def build(directory: Path) -> Program:
-    """From Go modules, pinned in ``bench/components/etcd/go.mod``. Raises EtcdMissing."""
+    """Builds the program from Go modules, pinned in ``bench/components/etcd/go.mod``. Raises EtcdMissing."""
     if shutil.which("go") is None:
-        raise EtcdMissing("no Go here: etcd and its driver are built from Go modules")
+        raise EtcdMissing("Go is missing; install it, as etcd and its driver are built from Go modules")
     program = directory / "etcdbench"
     built = subprocess.run(["go", "build", "-o", str(program), "."], cwd=SOURCES, capture_output=True, text=True)
     if built.returncode:
@@ -79,7 +79,7 @@ class Cluster:
                 raise EtcdMissing(f"etcd does not answer after {START_S:g} s")
 
     def drive(self, *, clients: int, batch: int, seconds: float, rate: float = 0.0) -> dict[str, float]:
-        """Conditional puts; ids, seconds, p50_ms and p99_ms of a transaction."""
+        """Makes conditional puts; returns the number of ids, the seconds, and p50_ms and p99_ms of a transaction."""
         self._runs += 1
         command = [str(self.program.path), "drive", "--endpoints", ",".join(self.endpoints)]
         command += ["--clients", str(clients), "--batch", str(batch), "--seconds", str(seconds)]

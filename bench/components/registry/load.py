@@ -33,7 +33,7 @@ class Load:
 
 
 def inserts(count: int, token: int) -> Ids:
-    """``count`` ids that nobody has inserted before."""
+    """Makes ``count`` ids that have never been inserted."""
     return Ids(
         digests=os.urandom(16 * count),
         times=np.full(count, time.time_ns(), np.int64),
@@ -53,7 +53,7 @@ async def caller(
     ends: float,
     rate: float,
 ) -> None:
-    """Inserts batch after batch until the end; ``rate``: ids a second over all callers, 0: as fast as possible."""
+    """Inserts batch after batch until the end. ``rate``: ids a second over all callers; 0 means no limit."""
     gap = callers * batch / rate if rate else 0.0
     due = time.perf_counter() + gap * number / callers
     n = number
@@ -73,7 +73,7 @@ async def caller(
 
 
 async def run(given: dict[str, object]) -> Load:
-    """``addresses``, ``slot``, ``callers``, ``batch``, ``seconds``, ``rate``."""
+    """Inserts as ``given`` says: ``addresses``, ``slot``, ``callers``, ``batch``, ``seconds``, ``rate``."""
     client = RegistryClient(given["addresses"])  # type: ignore[arg-type]
     slot = Slot(str(given["slot"]), "bench")
     load = Load()

@@ -1,1 +1,1 @@
-"""Tools that test a deployment, imported by no production process: demo, chaos, the proxy between regions."""
+"""Tools that test a deployment: demo, chaos, the proxy between regions. No production process imports them."""

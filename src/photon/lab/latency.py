@@ -1,4 +1,4 @@
-"""Measures how long events take, live: follows the outputs of every datacentre until each verdict is seen."""
+"""Measures latencies live: follows the outputs of all datacentres until each verdict is seen."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ KINDS = ("joined", "unmatched")
 
 
 class NewLines:
-    """Reads growing outputs: each line once, even if files are rolled and compressed meanwhile."""
+    """Reads each line of growing outputs once, even if files are rolled and compressed meanwhile."""
 
     def __init__(self) -> None:
         self._read: dict[tuple[Path, str], int] = {}  # uncompressed bytes read of each file
 
     def of(self, directory: Path) -> Iterator[list[bytes]]:
-        """New lines below ``joined/`` or another kind of output, some lines at a time."""
+        """Yields blocks of new lines of ``joined/`` or another output directory."""
         for name in sorted({path.name.removesuffix(".gz") for path in directory.glob("*.jsonl*")}):
             while name.endswith(".jsonl"):
                 at = self._read.get((directory, name), 0)
@@ -103,8 +103,8 @@ class Follower:
         complete_ns: Callable[[str, str | None], int | None],
         now_ns: Callable[[], int],
     ) -> None:
-        """``outputs``: datacentre -> its output directory. ``complete_ns(event, primary's key)``: the time it was
-        written; ``None`` if not by us."""
+        """``outputs``: datacentre -> its output directory. ``complete_ns(event, primary's key)``: the time when both
+        were written; ``None`` if this run did not write them."""
         self._outputs = outputs
         self._complete_ns = complete_ns
         self._now_ns = now_ns

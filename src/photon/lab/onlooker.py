@@ -19,10 +19,10 @@ SHARD = "1"  # the group whose leader counts as the registry's
 
 
 class Onlooker:
-    """Queries the processes named in the deployment file. On one event loop; ``close`` it."""
+    """Queries the processes named in the deployment file. Use it on one event loop, and ``close`` it."""
 
     def __init__(self, settings: Settings, tls: Tls | None, timeout: float) -> None:
-        """``timeout``: seconds, for each answer."""
+        """``timeout``: seconds to wait for each answer."""
         listening = [each for each in processes(settings) if each.address is not None]
         self._dispatchers = [each for each in listening if each.kind == "dispatcher"]
         self._replicas = [each for each in listening if each.kind == "registry"]

@@ -36,8 +36,8 @@ def run(
     look: Look,
     accept_lost_offsets: bool = False,
 ) -> str:
-    """Returns the topology's name. ``share``: this process's number, and the number of processes; `None` runs
-    everything. ``look`` receives the state once a second, and at the end. Raises PhotonError, OSError."""
+    """Runs a topology; returns its name. ``share``: this process's number and the number of processes; `None` runs
+    all of them. ``look`` receives the state once a second, and at the end. Raises PhotonError, OSError."""
     site = site_of(file, state)
     name, site.accept_lost_offsets = site.topology.name, accept_lost_offsets
 
@@ -70,9 +70,9 @@ def put_in_place(
     tell: Callable[[str], None],
     look: Look,
 ) -> bool:
-    """Puts the replay with this state in place of the previous run; False if stopped before. Both read up to the
-    same place first, so that each record counts in the old streams before the replay's time, or in the new ones from
-    it on. Raises PhotonError, OSError; then nothing has changed, and a repetition continues."""
+    """Replaces the previous run by the replay with this state; False if stopped before. Both first read up to the
+    same place: the old streams then count the records before the replay's time, the new ones all others. Raises
+    PhotonError, OSError; then nothing has changed, and a repeated call continues."""
     new = site_of(file, state)
     old = site_of(file, new.replay.first)
     old.relays = new.relays = False  # topics would go on meanwhile
@@ -123,7 +123,7 @@ def _check_complete(site: Site, from_ns: int, *, once: bool) -> None:
     found = site.statuses()
     if aside := sum(each.counts.get("aside", 0) for each in found):
         raise UsageError(f"{site.state}: {aside} records and timers are put aside, so their results are not "
-                         "published: fix the computation, then repeat this")  # fmt: skip
+                         "published: fix the computation, then run this again")  # fmt: skip
     low_ns = min(mark.percentile_ns for each in found for mark in each.watermarks.values())
     if not once and low_ns < from_ns:
         upto = "nothing" if low_ns == NEVER_NS else f"records before {utc(low_ns)}"
@@ -134,7 +134,7 @@ def _check_complete(site: Site, from_ns: int, *, once: bool) -> None:
 async def _apart(
     site: Site, arguments: Sequence[str], once: bool, stop: threading.Event, tell: Callable[[str], None], look: Look
 ) -> None:
-    """Runs several processes until ``stop``; with ``once`` until all have reached the end."""
+    """Runs a process for each interval until ``stop``; with ``once`` until all have read all input."""
     began_ns, logs = site.clock.now_ns(), list[LogFollower]()
 
     def heard(name: str, what: str) -> None:

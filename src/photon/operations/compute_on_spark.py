@@ -30,7 +30,7 @@ def run(
     stop: threading.Event,
     tell: Callable[[str], None],
 ) -> Status:
-    """See ``spark.computing.run.run``; ``settings``: Spark's own. Raises UsageError, TopologyError, SparkMissing."""
+    """Runs a topology's file like ``spark.computing.run.run``. Raises UsageError, TopologyError, SparkMissing."""
     topology = load_topology(file)
     base = file.resolve().parent
     reads = []
@@ -39,8 +39,8 @@ def run(
         for name, place in places.items():
             if not place.state.is_dir():
                 raise UsageError(
-                    f"the stream {stream}: {place.state} is not here; Spark reads outputs whose states are "
-                    "visible to driver and executors"
+                    f"the stream {stream}: {place.state} is not on this machine; mount it where driver and "
+                    "executors can read it"
                 )
             output, kept = place.output.resolve(), place.state.resolve()
             reads.append(Reads(stream, name, str(output), str(kept), kinds))

@@ -1,4 +1,4 @@
-"""Registers the ids of outputs again, in a registry that was restored from a backup and is closed.
+"""Registers the ids of outputs again in a closed registry, after it was restored from a backup.
 
 Each output line names its event and the token that it was written under. An id whose line the verifier had cleared
 becomes cleared again, any other becomes owned, so that the verifier clears it later. All that readers see is
@@ -41,8 +41,7 @@ _KINDS = {directory: kind for kind, directory in DIRECTORY_OF.items()}
 
 
 class OutputUnreadable(PhotonError):
-    """An output that is not there, or a line that is not an output record; no later line of its file was registered.
-    One line."""
+    """An output is missing, or a line is not an output record; no later line of its file was registered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,8 @@ class Registered:
 
 
 def datacentre_files(disk: Disk, base: Path, datacentre: str, join: str, output: Path, state: Path) -> OutputFiles:
-    """All files of a datacentre: of all its slots, and of its backfills. Raises OutputUnreadable, PublishedDamaged,
-    BackfillDamaged, OSError. ``base``: the directory of the deployment file."""
+    """Returns the files of a datacentre's slots and backfills. ``base``: the deployment file's directory. Raises
+    OutputUnreadable, PublishedDamaged, BackfillDamaged, OSError."""
     if not disk.exists(output):
         raise OutputUnreadable(f"{output}: the output of {datacentre} is not there; mount it, or name others with "
                                "--datacentre")  # fmt: skip
@@ -98,9 +97,9 @@ def datacentre_files(disk: Disk, base: Path, datacentre: str, join: str, output:
 
 
 def output_files(disk: Disk, output: Path, slots: Path) -> OutputFiles:
-    """The published files of the slots with states below ``slots``, and all others of slots that are not retired.
+    """Returns the published files of the slots below ``slots``, and other files unless their slot is retired.
 
-    Raises OutputUnreadable if one is gone, PublishedDamaged, OSError.
+    Raises OutputUnreadable if a published file is gone, PublishedDamaged, OSError.
     """
     found, archived = dict[Path, OutputFile](), list[OutputFile]()
     retired = set[str]()
@@ -143,7 +142,7 @@ def _is_there(disk: Disk, path: Path) -> bool:
 
 
 def _cleared(disk: Disk, slot_state: Path) -> Mapping[str, int]:
-    """Bytes of each growing file of a slot whose ids the verifier had cleared. Empty if unknown."""
+    """Length up to which the verifier had cleared the ids of each growing file of a slot. Empty if unknown."""
     try:
         return decoded(disk.read(slot_state / "verifier" / "cleared.json"), Cleared).files
     except (OSError, *DECODE_ERRORS):
@@ -151,7 +150,7 @@ def _cleared(disk: Disk, slot_state: Path) -> Mapping[str, int]:
 
 
 def blocks(disk: Disk, file: OutputFile) -> Iterator[tuple[bytes, bool]]:
-    """(whole lines, True if they were cleared). A torn last line is left out. Raises OutputUnreadable, OSError."""
+    """Yields (whole lines, True if they were cleared). Skips a torn last line. Raises OutputUnreadable, OSError."""
     content = FilledContent(disk, file.path, 0, file.damaged)
     at, rest = 0, b""
     while True:
@@ -172,7 +171,7 @@ def blocks(disk: Disk, file: OutputFile) -> Iterator[tuple[bytes, bool]]:
         rest = data[end:]
     if content.at < file.published:
         raise OutputUnreadable(
-            f"{file.path}: has {content.at} bytes, but {file.published} were published; restore it"
+            f"{file.path}: has {content.at} bytes, but {file.published} were published; restore the file"
         )
 
 
@@ -185,7 +184,8 @@ def register_file(
     file: OutputFile,
     done: Registered,
 ) -> None:
-    """Adds to the counts in ``done``. Raises OutputUnreadable, OSError, and errors of the client."""
+    """Registers a file's ids; adds to the counts in ``done``. Raises OutputUnreadable, OSError, the client's
+    errors."""
     for refs, was_cleared in _refs(disk, file, done):
         rows = np.flatnonzero(np.array(refs.tokens, np.uint64))
         for each in reversed(ranges):  # earlier shards hold, and report, the ids entered in their time
@@ -200,7 +200,7 @@ def register_file(
 
 
 def counted(disk: Disk, files: Sequence[OutputFile]) -> Registered:
-    """Counts the lines that ``register_file`` would register, without any request. Raises as ``blocks``."""
+    """Counts the lines that ``register_file`` would register, without any request. Raises like ``blocks``."""
     done = Registered()
     for file in files:
         for _ in _refs(disk, file, done):
@@ -228,7 +228,7 @@ def _requests(
     file: OutputFile,
     cleared: bool,
 ) -> Iterator[tuple[I64, pb.RegisterAgainRequest]]:
-    """(rows, the request about them)."""
+    """Yields (rows, the request that registers them)."""
     tokens = np.array(refs.tokens, np.uint64)
     digests = digester.digests(refs.event_ids)
     times = np.array(refs.event_times_ns, np.int64)

@@ -25,7 +25,7 @@ from photon.spark.pipeline.standing import read_standing
 class Replays(Protocol):
     @property
     def who(self) -> str:
-        """The receiver of the orders."""
+        """The name of the process that carries out the orders."""
         ...
 
     def preview(self, from_ns: int, to_ns: int, pattern: str) -> list[Preview]:
@@ -46,7 +46,7 @@ class Replays(Protocol):
 
 
 def replays_of(settings: Settings, base: Path, datacentre: str) -> Replays:
-    """Raises UsageError, AdapterError."""
+    """Returns the replays of a datacentre's dispatcher or join on Spark. Raises UsageError, AdapterError."""
     pipeline = settings.datacentre[datacentre]
     adapter = adapter_of(settings, pipeline.join, base)
     logs = _Logs(placed(base, pipeline.foreign), settings.join[pipeline.join].foreign_files, adapter)
@@ -97,7 +97,7 @@ class _OfSpark:
 
     def _standing(self) -> Commit | None:
         if not self.journal.disk.exists(self.journal.directory / "join"):
-            raise PhotonError(f"{self.journal.directory}: no join on Spark has begun here; start it, and try again")
+            raise PhotonError(f"{self.journal.directory}: no join on Spark has begun here; start it, then try again")
         found: tuple[Commit, list[None]] | None = read_standing(self.journal.disk, self.journal.directory)
         return None if found is None else found[0]
 

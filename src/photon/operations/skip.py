@@ -31,7 +31,7 @@ ASK_S = 5.0
 
 
 class SkipRefused(PhotonError):
-    """No other datacentre reads the skipped events. One line."""
+    """No other datacentre reads the skipped events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class SkipAnswer:
 def skip(
     settings: Settings, base: Path, datacentre: str, to_ns: int | None, *, vouched: Sequence[str], apply: bool
 ) -> SkipAnswer:
-    """Plans or makes a skip. ``to_ns``: ``None`` means now. ``vouched``: datacentres that read the logs, even if
-    their dispatchers do not answer.
+    """Plans a skip and, with ``apply``, carries it out. ``to_ns``: ``None`` means now. ``vouched``: datacentres that
+    read the logs according to the operator, even if their dispatchers do not answer.
 
     Raises UsageError if no other datacentre has the join; with ``apply``, SkipRefused if none of them reads it;
     StateError while the dispatcher runs; LogDirectoryError.
@@ -59,11 +59,11 @@ def skip(
     if not others:
         raise UsageError(
             f"datacentre {datacentre} alone reads join {pipeline.join}: skipped events would never get a "
-            "verdict; let it read on: look-ups pass finished events quickly"
+            "verdict; let it catch up instead, as it passes finished events quickly"
         )
     for name in vouched:
         if name not in others:
-            raise UsageError(f"--reader {name}: not another datacentre of the join; there are: {', '.join(others)}")
+            raise UsageError(f"--reader {name}: not another datacentre of the join; choose from: {', '.join(others)}")
     readers = asyncio.run(_readers(settings, base, others, vouched, tls_of(settings, base, OPERATOR)))
     refusal = ""
     if not any(readers.values()):
@@ -99,7 +99,7 @@ def skip(
 def _on_spark(
     settings: Settings, base: Path, of: JoinOf, places: Places, adapter: Adapter, to_ns: int | None, *, apply: bool
 ) -> Skips:
-    """Raises UsageError while the join runs."""
+    """Skips in the journal of a join on Spark. Raises UsageError while the join runs."""
     slot = settings.datacentre[of.datacentre].spark_slot(of.datacentre)
     journal = Journal(RealDisk(), journal_of(places.state, slot))
     if not (apply or journal.directory.exists()):

@@ -74,8 +74,8 @@ class Wish:
 def backfill(
     settings: Settings, base: Path, wish: Wish, say: Callable[[str], None], copy: CopiesOutput
 ) -> BackfillOutcome:
-    """``base``: the deployment file's directory; ``copy``: for an output below a URL. May be killed at any moment and
-    run again.
+    """Runs a backfill; after a kill, run it again. ``base``: the deployment file's directory; ``copy``: copies output
+    that is below a URL.
 
     Raises UsageError, PhotonError, OSError and Spark's errors.
     """
@@ -132,12 +132,12 @@ async def _check_rule(registry: RegistryClient, join: str, rule: bytes) -> None:
     if (described and described.id_rules.get(join)) != rule:
         raise UsageError(
             f"key_file or the adapter of join {join}: not those that the registry was filled with; others would "
-            "join reread events twice"
+            "join reread events twice: restore the old ones"
         )
 
 
 async def _boundary(registry: RegistryClient, wish: Wish) -> int:
-    """Returns the time before which nothing can be registered; ``from_ns`` if the registry remembers the range.
+    """Returns the time before which no id can be registered; ``from_ns`` if the registry remembers the range.
 
     Raises UsageError, RegistrySilent.
     """
@@ -208,7 +208,7 @@ def _check_range(wish: Wish, decided_s: float) -> None:
 
 
 def registry_place(settings: Settings, base: Path, datacentre: str) -> RegistryPlace:
-    """Returns the executors' way to the registry."""
+    """Returns the addresses and identity with which executors reach the registry."""
     addresses = {name: replica.address for name, replica in settings.registry.replicas.items()}
     if settings.tls is None:
         return RegistryPlace(addresses)

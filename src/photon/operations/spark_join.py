@@ -98,7 +98,7 @@ def start(
 
 
 def in_session(spark: SparkSession, config: Path, datacentre: str | None, *, once: bool, trigger: str) -> JoinQuery:
-    """``photon.spark.join``."""
+    """Implements ``photon.spark.join``: runs the join in an existing Spark session. Raises UsageError."""
     try:
         trigger_s = seconds(trigger)
     except ValueError as wrong:
@@ -114,7 +114,7 @@ def in_session(spark: SparkSession, config: Path, datacentre: str | None, *, onc
 
 @asynccontextmanager
 async def _session_lives(spark: SparkSession | None, stop: asyncio.Event) -> AsyncIterator[None]:
-    """Sets ``stop`` once the session has ended, and then raises PhotonError, as small batches would not notice."""
+    """Sets ``stop`` and raises PhotonError once the Spark session has ended, as small batches would not notice."""
     if spark is None:
         yield
         return
@@ -143,8 +143,8 @@ async def serve_join(room: Room) -> None:
 async def join(
     room: Room, options: JoinOptions, say: Callable[[str], object], tell: Callable[[Progress], object]
 ) -> Outcome:
-    """Runs the join. ``tell``: receives each batch. May be killed and run again. Raises UsageError, CannotListen,
-    PhotonError, OSError."""
+    """Runs the join; ``tell`` receives the progress of each batch. After a kill, run it again. Raises UsageError,
+    CannotListen, PhotonError, OSError."""
     check_present()
     settings, base, name, pipeline = room.settings, room.base, room.datacentre, room.pipeline
     state, output = placed(base, pipeline.state).absolute(), placed(base, pipeline.output).absolute()
@@ -157,7 +157,7 @@ async def join(
 
         @asynccontextmanager
         async def serving(at_work: Application) -> AsyncIterator[None]:
-            """Serves health and metrics. Without an address if services join this datacentre too, or with --once."""
+            """Serves health and metrics; has no address with --once, or if services join this datacentre."""
             own = pipeline.on_spark and not options.once
             address = pipeline.at("spark")[0] if own else None
             async with room.answering("spark", address, _metrics(room, at_work), tls, also):
@@ -215,7 +215,7 @@ def _metrics(room: Room, at_work: Application) -> ProcessMetrics:
 
 @contextmanager
 def held(slot: Path) -> Iterator[None]:
-    """Holds the slot's lock, which excludes other processes of this machine. Raises UsageError."""
+    """Holds the slot's lock, which excludes other processes on this machine. Raises UsageError."""
     if (slot / REDO).exists():
         raise UsageError(f"{slot}: is the state of a joiner; give that joiner another name")
     slot.mkdir(parents=True, exist_ok=True)
@@ -226,7 +226,7 @@ def held(slot: Path) -> Iterator[None]:
 def _run(settings: Settings, base: Path, name: str, options: JoinOptions, state: Path, output: Path) -> JoinRun:
     pipeline = settings.datacentre[name]
     if settings.output.copies > 1:
-        raise UsageError("output.copies = 2: a join on Spark has no copies; join by services, or set it to 1")
+        raise UsageError("output.copies = 2: a join on Spark keeps no copies; set it to 1, or join with services")
     configured, limits = settings.join[pipeline.join], settings.limits
     sources = pipeline_sources(settings, base, pipeline.join, datacentres=[name])
     adapter = adapter_of(settings, pipeline.join, base)

@@ -52,7 +52,7 @@ RECORDS = tuple(kind for kind in KINDS if kind != "late")  # kinds of files with
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The results of this run and earlier ones over the same report; in a dry run, the planned ones."""
+    """The results of this run and of earlier ones over the same report; in a dry run, what would be done."""
 
     report: VerifyReport
     progress: RepairProgress
@@ -61,7 +61,7 @@ class Recovery:
 
     @property
     def attention(self) -> dict[str, int]:
-        """The cases that need a decision: outcome -> number."""
+        """Outcomes that need a decision -> number of cases."""
         found: dict[str, int] = {}
         for classes in self.progress.counts.values():
             for counts in classes.values():
@@ -171,7 +171,7 @@ async def _repair(
 async def _seen(
     settings: Settings, base: Path, report: VerifyReport, wish: Wish, registry: RegistryClient
 ) -> SeenOutputs:
-    """Raises RegistrySilent, PublishedDamaged, OSError."""
+    """Finds the outputs that readers can see. Raises RegistrySilent, PublishedDamaged, OSError."""
     known = await registry.recovery.list_slots(timeout=ASK_S)
     if isinstance(known, Refusal):
         why = registry.problem or known.reason or "no replica answers"
@@ -188,7 +188,7 @@ async def _seen(
 
 
 def _every_file(settings: Settings, base: Path, join: str) -> list[FoundFile]:
-    """Files of all outputs of a join, and of the copies that its datacentres keep. Raises OSError."""
+    """Returns files of all outputs of a join, and of the copies that its datacentres keep. Raises OSError."""
     disk, found = UrlDisk(), list[FoundFile]()
     for pipeline in settings.datacentre.values():
         if pipeline.join != join:
@@ -203,13 +203,13 @@ def _every_file(settings: Settings, base: Path, join: str) -> list[FoundFile]:
 
 # -- unregistered events -----------------------------------------------------------------------------------------
 def _not_asked(progress: RepairProgress) -> list[Replayed]:
-    """Returns ranges not yet requested; only once all findings are known, as a range is requested once."""
+    """Returns ranges not yet requested. Call it once all findings are known, as a range is requested only once."""
     asked = {msgspec.structs.replace(each, number=0) for each in progress.replays if each.number}
     return [each for each in requests(progress.wanted) if each not in asked]
 
 
 def _ask(settings: Settings, base: Path, wanted: Replayed) -> int:
-    """Requests a replay. Returns its number; 0 if the receiver's state is not here. Raises PhotonError, OSError."""
+    """Requests a replay; returns its number; 0 if its receiver's state is not here. Raises PhotonError, OSError."""
     pipeline = settings.datacentre.get(wanted.datacentre)
     if pipeline is None:
         return 0

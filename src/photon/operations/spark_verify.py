@@ -77,7 +77,7 @@ class Wish:
 
 
 def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Callable[[str], None]) -> VerifyOutcome:
-    """``base``: the deployment file's directory. Raises UsageError, PhotonError, OSError and Spark's errors."""
+    """Verifies a join. ``base``: the deployment file's directory. Raises PhotonError, OSError and Spark's errors."""
     join = join_named(settings, wish.join)
     there = wish.report if isinstance(wish.report, ObjectPath) else None
     working = wish.work or (wish.report.parent if there is None else base)
@@ -104,7 +104,7 @@ def nightly(settings: Settings, base: Path, wish: Wish, export: Export, say: Cal
 
 
 class VerifyFailed(PhotonError):
-    """Spark failed."""
+    """The verification's Spark job failed."""
 
 
 def _task(
@@ -144,7 +144,7 @@ def _task(
 
 @contextmanager
 def _alone(working: Path, report: Path | None, join: str) -> Iterator[None]:
-    """Raises UsageError while another verification of the join works there, or writes the same report."""
+    """Locks directory and report; raises UsageError while another verification uses either."""
     kept = kept_below(working, join)
     kept.mkdir(parents=True, exist_ok=True)
     with ExitStack() as held:
@@ -166,7 +166,7 @@ def _commands(wish: Wish, from_hour: int, to_hour: int) -> CommandLine:
 
 
 def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
-    """Adds the named backfills, and those known to this deployment."""
+    """Adds the backfills named by the operator, and those that this deployment remembers."""
     disk, found = UrlDisk(), dict.fromkeys(path.absolute() for path in wish.backfills)
     found |= dict.fromkeys(known_backfills(disk, base, join, task.from_hour * HOUR_NS, task.to_hour * HOUR_NS))
     task.backfills = tuple(source_of(disk, path, join) for path in found)
@@ -174,7 +174,7 @@ def _add_backfills(task: VerifyTask, base: Path, join: str, wish: Wish) -> None:
 
 @contextmanager
 def _working(directory: Path, name: str) -> Iterator[Path]:
-    """A directory for this run, visible to executors like its parent."""
+    """Creates a directory for this run, visible to executors like its parent, and removes it at the end."""
     directory.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f"{name}.work-", dir=directory)).absolute()
     try:
@@ -222,7 +222,7 @@ def _add_standing(settings: Settings, base: Path, names: Sequence[str], task: Ve
 
 
 class Overdue(NamedTuple):
-    """Events of these times that were first read before a time."""
+    """Selects events from ``begin_ns`` to ``end_ns`` that were first read before ``before_ns``."""
 
     begin_ns: int
     end_ns: int
@@ -230,7 +230,7 @@ class Overdue(NamedTuple):
 
 
 def _on_spark(directory: Path, overdue: Overdue) -> tuple[list[tuple[str, int, str]], list[bytes], int] | None:
-    """Places, digests of waiting events and the number of overdue ones of a join on Spark, as of one commit."""
+    """Returns places, digests of waiting events, and the number of overdue ones of a join on Spark at one commit."""
 
     def look(file: WaitingFile, rows: Sequence[int]) -> tuple[list[bytes], int]:
         at = np.array(rows, np.intp)
@@ -249,7 +249,7 @@ def _on_spark(directory: Path, overdue: Overdue) -> tuple[list[tuple[str, int, s
 def _add_registry(
     task: VerifyTask, wish: Wish, work: Path, export: Export, say: Callable[[str], None]
 ) -> ConfigMachine:
-    """Adds the registry's export; returns its slots and joins."""
+    """Adds the registry's export to the task; returns its slots and joins."""
     directory = wish.export
     if directory is None:
         directory = wish.keep_export or work / "export"
@@ -290,5 +290,5 @@ def _ledger(found: Sequence[Account], task: VerifyTask) -> list[LedgerLine]:
 
 
 def _text(time_ns: int) -> str:
-    """The time in the form of the outputs."""
+    """Formats a time as the outputs do."""
     return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%S.000000Z")

@@ -32,4 +32,4 @@ def test_one_more_call_an_event_is_seen() -> None:
     assert regressions({"stage": 20.0 * (1 + TOLERANCE)}, {"stage": 20.0}) == []
     assert regressions({"stage": 21.6}, {"stage": 20.0}) == ["stage: 21.6, 8% more than the 20 accepted"]
     assert regressions({"stage": 1.0}, {"stage": 0.0}) == ["stage: 1, and not the 0 accepted"]
-    assert regressions({"new": 1.0}, {}) == ["new: 1, and no baseline"]
+    assert regressions({"new": 1.0}, {}) == ["new: 1, but it has no baseline"]

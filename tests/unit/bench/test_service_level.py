@@ -139,12 +139,12 @@ def test_who_died_or_grew_is_a_problem() -> None:
 def test_a_day_without_its_faults_is_a_problem() -> None:
     lost, undone = "2 clicks lost", f"{UNDONE}kill joiner east-1: no such process"
     assert day.problems([lost, undone], 2) == [lost]
-    assert day.problems([undone, undone], 3) == ["2 of 3 faults could not be done"]
+    assert day.problems([undone, undone], 3) == ["2 of 3 faults could not be injected"]
 
 
 def test_a_day_whose_writer_stood_still_is_not_measured() -> None:
     day.check_writer(2.9)
-    with pytest.raises(BenchmarkFailed, match="stood still"):
+    with pytest.raises(BenchmarkFailed, match="stalled"):
         day.check_writer(6.5)
 
 

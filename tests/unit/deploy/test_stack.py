@@ -138,7 +138,7 @@ def test_a_reload_says_first_what_it_restarts(stack: Stack, docker: _Docker, mon
     assert docker.told == []
     assert said == [
         "limits.batch: 1 -> 2",
-        f"restarts 7 processes in turn, some 84 s in all: {', '.join(TURN)}",
+        f"restarts 7 processes in turn, in about 84 s: {', '.join(TURN)}",
         "nothing was changed",
     ]
 

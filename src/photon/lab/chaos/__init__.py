@@ -1,2 +1,1 @@
-"""Fault injection as a product: faults are applied to a running deployment by a plan and healed; then everything is
-verified."""
+"""Fault injection: applies a plan of faults to a running deployment, heals them, and verifies the results."""

@@ -14,7 +14,7 @@ LEADER = "leader"  # As a target: the leader of the registry's first shard when 
 
 
 class Do(enum.StrEnum):
-    """The faults. Each ends after its time, or when it is healed."""
+    """The faults. Each ends when its time is over or when it is healed."""
 
     KILL = "kill"  # kill -9; with a time: down for that long, else restarted at once by its supervisor
     PAUSE = "pause"  # SIGSTOP, later SIGCONT.
@@ -35,11 +35,11 @@ INSTANT = frozenset({Do.RESTART, Do.RESHARD})  # take as long as they need, so `
 
 
 class ChaosFailed(PhotonError):
-    """A fault cannot be applied or healed, or the run cannot continue. One line."""
+    """A fault cannot be applied or healed, or the run cannot continue."""
 
 
 class WrongScenario(UsageError):
-    """A scenario file is wrong, or names a target that does not exist. One line: the error and its place."""
+    """A scenario file is wrong, or names a target that does not exist. The message names the place of the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Step:
         return self.at_s + self.for_s
 
     def words(self) -> str:
-        """The fault in words: ``pause joiner east-1 for 5 s``."""
+        """Describes the fault: ``pause joiner east-1 for 5 s``."""
         more = ", ".join(f"{key} {value}" for key, value in self.options.items())
         lasts = f" for {self.for_s:g} s" if self.for_s else ""
         return f"{self.do} {', '.join(self.target)}".rstrip() + lasts + (f" ({more})" if more else "")
@@ -88,7 +88,7 @@ class Target(Protocol):
         """All processes by name, in the order of their start."""
 
     async def kill(self, names: Sequence[str], *, hold: bool) -> None:
-        """kill -9; ``hold``: they stay down until ``release``."""
+        """Ends processes with SIGKILL. With ``hold`` they stay down until ``release``."""
 
     async def release(self, names: Sequence[str]) -> None:
         """Starts processes that are held down."""
@@ -106,16 +106,16 @@ class Target(Protocol):
         """The state of each direction between regions; none without a proxy between them."""
 
     async def change(self, changes: Sequence[Change]) -> None:
-        """Changes directions."""
+        """Changes the delay or fault of directions between regions."""
 
     async def fill(self, name: str) -> None:
         """Takes all free space of the file system that holds a process's state."""
 
     async def empty(self, name: str) -> None:
-        """Frees the space again."""
+        """Frees the space that ``fill`` took."""
 
     async def skew(self, name: str, seconds: float | None) -> None:
-        """Restarts a process with a wall clock that is wrong by ``seconds``; ``None`` means with a right one."""
+        """Restarts a process with a wall clock that is wrong by ``seconds``; ``None`` corrects the clock."""
 
     async def wipe(self, datacentre: str) -> None:
         """Deletes the state of the dispatcher and the event store of a datacentre that is down. Slots stay: they may

@@ -1,4 +1,4 @@
-"""The commands of ``photon chaos``: a run over its own or an existing deployment, one fault by hand, heal."""
+"""The commands of ``photon chaos``: a run on its own or an existing deployment, a single manual fault, and heal."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def planned(wishes: Wishes) -> tuple[Scenario, list[Step], int]:
 
 
 def carry_out(wishes: Wishes, say: Callable[[str], None]) -> tuple[Report, Path]:
-    """Runs the plan; returns the report, and the directory with all files. Raises PhotonError, OSError."""
+    """Runs the plan; returns the report and the directory with all its files. Raises PhotonError, OSError."""
     scenario, seed = _scenario(wishes), _seed(wishes)
     say(f"scenario {scenario.name}, seed {seed}")
     directory = (wishes.directory or Path(tempfile.mkdtemp(prefix="photon-chaos-"))).absolute()
@@ -113,13 +113,13 @@ def as_json(report: Report) -> dict[str, object]:
 def one_fault(
     where: Where, do: str, targets: Sequence[str], lasts: float | None, options: Mapping[str, object]
 ) -> str:
-    """Applies one fault by hand; returns a description. Without ``lasts`` it stays until ``heal_all``. Raises
+    """Applies a single manual fault; returns a description. Without ``lasts`` it stays until ``heal_all``. Raises
     PhotonError."""
     kind = Do(do)
     if kind is Do.CLOCK and lasts is None:
-        raise WrongScenario("clock: give --for; afterwards the process starts again with the right clock")
+        raise WrongScenario("clock: needs --for; after that time the process restarts with the right clock")
     if kind is Do.LOSS and lasts is None:
-        raise WrongScenario("loss: give --for; connections are reset again and again as long as this command runs")
+        raise WrongScenario("loss: needs --for; connections are reset repeatedly while this command runs")
     # A kill without a time is over at once; other faults stay until healed.
     step = by_hand(kind, targets, 0.0 if kind in INSTANT else lasts or (0.0 if kind is Do.KILL else 1.0), **options)
 
@@ -142,7 +142,7 @@ def one_fault(
 
 
 def heal_all(where: Where) -> list[str]:
-    """Reverts faults left by hand, or by a run that was killed; returns a description. Raises PhotonError."""
+    """Reverts faults applied by hand or left by a killed run; returns descriptions. Raises PhotonError."""
 
     settings = load_settings(where.config, environment=os.environ)
 
@@ -150,7 +150,7 @@ def heal_all(where: Where) -> list[str]:
         del watch
         return await heal(target, list(topology.processes), None if settings.wan is None else settings.wan.round_trip)
 
-    left = [f"a run that was killed has left a small file system: photon down {where.config}, then umount {each}"
+    left = [f"a killed run left a small file system mounted: run photon down {where.config}, then umount {each}"
             for each in disks.mounted_below(where.config.absolute().parent)]  # fmt: skip
     try:
         said = _at(where, healed)
@@ -211,7 +211,7 @@ def _scenario(wishes: Wishes) -> Scenario:
     if wishes.minutes is None:
         return found
     if found.steps:
-        raise WrongScenario(f"--minutes goes with random faults; {found.name} has its own duration")
+        raise WrongScenario(f"--minutes only works with random faults; scenario {found.name} has a fixed duration")
     return msgspec.structs.replace(found, seconds=wishes.minutes * 60)
 
 
@@ -220,10 +220,10 @@ def _seed(wishes: Wishes) -> int:
 
 
 def _disks(scenario: Scenario) -> tuple[str, ...]:
-    """Replicas that need a small file system. Raises ChaosFailed if none can be made."""
+    """Returns the replicas that need a small file system. Raises ChaosFailed if none can be mounted."""
     named = {name.removeprefix("registry ") for step in scenario.steps if step.do is Do.DISK for name in step.target}
     if named and not disks.can_mount():
-        raise ChaosFailed("disk: needs root, to mount a small file system")
+        raise ChaosFailed("disk: mounting a small file system needs root; run this as root")
     if scenario.every_s is not None and disks.can_mount():
         named.add(DISK_REPLICA)
     return tuple(sorted(named & set(site.REPLICAS)))

@@ -1,4 +1,4 @@
-"""A deployment in containers as a target: docker, and docker-compose for commands in a region's network."""
+"""A deployment in containers as a target: uses docker, and docker-compose for commands in a region's network."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Runner = Callable[[Sequence[str], float], Awaitable[Done]]  # like ``run_command
 
 
 class ContainersTarget:
-    """The containers of one project of docker-compose. Names are the services' (``joiner-east``, with
+    """The containers of a docker-compose project. A process is named like its service (``joiner-east``; with
     ``--scale`` also ``joiner-east.2``)."""
 
     def __init__(self, project: str, compose: Sequence[str], settings: Settings, run: Runner = run_command) -> None:
-        """``compose``: the command with its files, as ``("docker-compose", "-f", "docker-compose.yml")``."""
+        """``compose``: a command with its files, ``("docker-compose", "-f", "docker-compose.yml")`` for instance."""
         self._project = project
         self._compose = (*compose, "-p", project)
         self._settings = settings
@@ -46,14 +46,14 @@ class ContainersTarget:
 
     @property
     def able(self) -> frozenset[Do]:
-        """The possible faults: not those of clocks and disks, which belong to the machine, or of logs, which belong
-        to the generator."""
+        """The possible faults. Clocks and disks belong to the machine, and logs to the generator, so their faults are
+        excluded."""
         able = {Do.KILL, Do.PAUSE, Do.AWAY, Do.RESTART, Do.RESHARD}
         return frozenset(able | ({Do.CUT, Do.LOSS, Do.DELAY} if self._settings.wan is not None else set()))
 
     @property
     def fillable(self) -> Sequence[str]:
-        """No process: volumes are on the machine's own disk."""
+        """Always empty: volumes are on the machine's own disk."""
         return ()
 
     async def topology(self) -> Topology:
@@ -76,7 +76,7 @@ class ContainersTarget:
         return {name: _now(each) for name, each in await self._containers()}
 
     async def kill(self, names: Sequence[str], *, hold: bool) -> None:
-        """docker kill. Docker does not restart a container killed by hand, so it is started here unless held."""
+        """Kills with docker, which never restarts a container killed by hand, so this starts it again unless held."""
         ids = await self._ids(names)
         await self._docker("kill", "--signal", "KILL", *ids)
         if not hold:
@@ -110,7 +110,7 @@ class ContainersTarget:
         ]  # fmt: skip
 
     async def change(self, changes: Sequence[Change]) -> None:
-        """One command for each change; the command lifts faults in both directions at once."""
+        """Runs one command for each change; a command that lifts a fault lifts it in both directions."""
         healed = set[frozenset[str]]()
         for each in changes:
             pair = [each.source, each.destination]
@@ -125,14 +125,14 @@ class ContainersTarget:
                 await self.photon(["wan", "set", *pair, "--cut", "--one-way", "--fault", each.fault.name.lower()])
 
     async def fill(self, name: str) -> None:
-        raise ChaosFailed(f"{name}: its volume is on the machine's own disk, which others need")
+        raise ChaosFailed(f"{name}: its volume is on the machine's own disk, which must not be filled")
 
     async def empty(self, name: str) -> None:
-        """Does nothing: nothing was filled."""
+        """Does nothing, as nothing can be filled."""
 
     async def skew(self, name: str, seconds: float | None) -> None:
         if seconds is not None:
-            raise ChaosFailed(f"{name}: all containers of a machine have its clock")
+            raise ChaosFailed(f"{name}: containers share the machine's clock, so it cannot be changed")
 
     async def wipe(self, datacentre: str) -> None:
         live = [
@@ -141,15 +141,14 @@ class ContainersTarget:
             if now.pid and name.partition(".")[0] in (f"dispatcher-{datacentre}", f"eventstore-{datacentre}")
         ]
         if live:
-            raise ChaosFailed(f"{live[0]} is running; its state is not deleted meanwhile")
+            raise ChaosFailed(f"{live[0]} is running; stop it before its state is deleted")
         state = self._settings.datacentre[datacentre].state
         await self.operator(datacentre, ["sh", "-c", f"rm -rf {state}/dispatcher* {state}/eventstore"])
 
     async def photon(self, arguments: Sequence[str]) -> str:
-        """Runs in an operator's container of the datacentre named in the arguments, else in the first one that
-        works."""
+        """Runs in an operator container of the datacentre named in the arguments, or in the first one that works."""
         named = [arguments[n + 1] for n, each in enumerate(arguments[:-1]) if each == "--datacentre"]
-        last = ChaosFailed("there is no datacentre")
+        last = ChaosFailed("the deployment file names no datacentre")
         for datacentre in named or list(self._settings.datacentre):
             try:
                 return await self.operator(datacentre, ["photon", *arguments, "--config", FILE])
@@ -158,7 +157,7 @@ class ContainersTarget:
         raise last
 
     async def operator(self, datacentre: str, command: Sequence[str], codes: Sequence[int] = (0,)) -> str:
-        """Runs a command in a container of a datacentre's operator; returns its standard output."""
+        """Runs a command in the operator container of a datacentre; returns its standard output."""
         service = f"operator-{datacentre}"
         done = await self._run((*self._compose, "run", "--rm", "--no-deps", "-T", service, *command), RUN_S)
         if done.code not in codes:
@@ -185,13 +184,13 @@ class ContainersTarget:
         return None
 
     async def close(self) -> None:
-        """Does nothing: nothing is open."""
+        """Does nothing, as nothing is open."""
 
     def _filters(self) -> tuple[str, ...]:
         return ("--filter", f"label={PROJECT}={self._project}", "--filter", f"label={ONE_OFF}=False")
 
     async def _containers(self) -> list[tuple[str, dict[str, Any]]]:
-        """(name, output of docker inspect) of services that should run."""
+        """Returns (name, output of docker inspect) for each service that should be running."""
         ids = (await self._docker("ps", "-aq", *self._filters())).split()
         if not ids:
             raise ChaosFailed(
@@ -221,7 +220,7 @@ def _name(container: Mapping[str, Any]) -> str:
 
 
 def _is_kept(name: str, container: Mapping[str, Any]) -> bool:
-    """True for a lasting process of Photon: neither a one-off one nor the generator."""
+    """True for a long-running process of Photon, but not for a one-off container or the generator."""
     policy = container["HostConfig"]["RestartPolicy"]["Name"]
     return policy not in ("", "no") and name != GENERATOR
 
@@ -237,7 +236,7 @@ def _now(container: Mapping[str, Any]) -> ProcessNow:
 
 
 def _inner(pid: int, proc: Path = Path("/proc")) -> int:
-    """The process that a container's init runs; the init itself if that is not visible."""
+    """Returns the pid of the process that a container's init runs; the init's own pid if that is not visible."""
     try:
         return int((proc / str(pid) / "task" / str(pid) / "children").read_text().split()[0])
     except (OSError, IndexError, ValueError):

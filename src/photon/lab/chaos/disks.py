@@ -1,4 +1,4 @@
-"""Small file systems, and filling them. Linux, root."""
+"""Mounts and fills small file systems. Needs Linux and root."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def mount_small(directory: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, timeout=MOUNT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ChaosFailed(f"{directory}: no small file system can be mounted ({error})") from None
+        raise ChaosFailed(f"{directory}: a small file system could not be mounted ({error})") from None
     if done.returncode:
         said = " ".join(done.stderr.decode(errors="replace").split())
-        raise ChaosFailed(f"{directory}: no small file system can be mounted ({said})")
+        raise ChaosFailed(f"{directory}: a small file system could not be mounted ({said})")
 
 
 def mounted_below(directory: Path, mounts: Path = MOUNTS) -> list[Path]:
-    """Returns small file systems there, made by ``mount_small``."""
+    """Returns the file systems below a directory that ``mount_small`` made."""
     try:
         lines = [line.split(" ") for line in mounts.read_text().splitlines()]
     except OSError:
@@ -47,18 +47,18 @@ def mounted_below(directory: Path, mounts: Path = MOUNTS) -> list[Path]:
 
 
 def _unescaped(path: str) -> str:
-    """The kernel's list has blanks and similar characters as octal numbers."""
+    """Decodes a path of the mount table, where the kernel writes blanks and similar characters as octal numbers."""
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), path)
 
 
 def unmount(directory: Path) -> None:
-    """Unmounts, even while in use. If that fails, it stays until the machine restarts."""
+    """Unmounts a file system, even while in use. If that fails, it stays until the machine restarts."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(["umount", "--lazy", str(directory)], capture_output=True, timeout=MOUNT_S, check=False)
 
 
 def is_small(directory: Path) -> bool:
-    """True if all space of its file system may be taken."""
+    """True if the file system is small enough to be filled."""
     try:
         found = os.statvfs(directory)
     except OSError:
@@ -67,11 +67,11 @@ def is_small(directory: Path) -> bool:
 
 
 def fill(directory: Path) -> None:
-    """Takes all free space. Raises ChaosFailed if that is more than FREE_MAX."""
+    """Takes all free space. Raises ChaosFailed if more than FREE_MAX is free."""
     if not is_small(directory):
         raise ChaosFailed(
-            f"{directory}: its file system has more than {FREE_MAX >> 20} MiB free, which others may need; give it a "
-            "small one of its own"
+            f"{directory}: its file system has more than {FREE_MAX >> 20} MiB free, which other processes may "
+            "need; mount a small file system there"
         )
     descriptor = os.open(directory / FILLER, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     size = BLOCK

@@ -24,20 +24,20 @@ SAME_S = 1e-6  # delays that differ by less are equal
 
 class Logs(Protocol):
     def hold(self, datacentre: str) -> None:
-        """Holds back everything for a datacentre until ``flow``."""
+        """Holds back all lines for a datacentre until ``flow``."""
 
     def flow(self, datacentre: str) -> None:
-        """Releases everything held back."""
+        """Releases the lines held back."""
 
     def truncate(self, datacentre: str) -> str:
-        """Cuts the end off the newest log, and keeps it; returns a description for people."""
+        """Cuts the end off the newest log and keeps it; returns a human-readable description."""
 
     def restore(self, datacentre: str) -> None:
         """Puts the cut-off end back."""
 
 
 class Faults:
-    """Begins and ends steps. Each active fault has its reversal in ``_undo``."""
+    """Begins and ends steps. ``_undo`` has the reversal of each active fault."""
 
     def __init__(
         self, target: Target, topology: Topology, leader: Callable[[], Awaitable[str | None]], logs: Logs | None
@@ -50,8 +50,8 @@ class Faults:
         self._pulses: dict[int, asyncio.Task[None]] = {}
 
     async def begin(self, number: int, step: Step) -> str:
-        """Applies a step; returns its targets for the history. Raises ChaosFailed after reverting a partly applied
-        fault, so that it does not last beyond its time; if reverting fails too, ``heal`` tries again."""
+        """Applies a step; returns its targets for the history. Before it raises ChaosFailed it reverts a partly
+        applied fault, so that none outlasts its step; if reverting fails too, ``heal`` tries again."""
         try:
             return await self._begin(number, step)
         except (ChaosFailed, TimeoutError):
@@ -91,7 +91,7 @@ class Faults:
         return ", ".join(names)
 
     async def end(self, number: int) -> None:
-        """Reverts a step. Raises ChaosFailed; ``heal`` tries again."""
+        """Reverts a step. If it raises ChaosFailed, ``heal`` tries again."""
         if (pulse := self._pulses.pop(number, None)) is not None:
             pulse.cancel()
             await asyncio.gather(pulse, return_exceptions=True)
@@ -102,7 +102,7 @@ class Faults:
         self._undo.pop(number, None)
 
     async def heal(self) -> list[str]:
-        """Reverts everything left, with patience; returns the faults that remain."""
+        """Reverts all remaining faults, with many retries; returns the faults that it could not revert."""
         problems = []
         for number in list(self._undo):
             for attempt in range(HEAL_TRIES):
@@ -140,7 +140,7 @@ class Faults:
                 while (leader := await self._leader()) is None:  # noqa: ASYNC110 an election may be under way
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
-            raise ChaosFailed(f"nobody leads the registry's first shard for {ELECTED_S:g} s") from None
+            raise ChaosFailed(f"the registry's first shard has had no leader for {ELECTED_S:g} s") from None
         return [leader if name == LEADER else name for name in step.target]
 
     async def _kill(self, names: Sequence[str], step: Step, undo: list[Callable[[], Awaitable[None]]]) -> None:
@@ -172,7 +172,7 @@ class Faults:
 
     def _truncate(self, step: Step, undo: list[Callable[[], Awaitable[None]]]) -> str:
         if self._logs is None:
-            raise ChaosFailed("truncate: the logs are not written by this run")
+            raise ChaosFailed("truncate: this run does not write the logs")
         [datacentre], logs = step.target, self._logs
         undo.append(lambda: _soon(lambda: logs.restore(datacentre)))
         return logs.truncate(datacentre)
@@ -182,7 +182,7 @@ class Faults:
         now = {(each.source, each.destination): each for each in await self._target.directions()}
         for pair in pairs:
             if pair not in now:
-                raise ChaosFailed(f"{step.do}: no connections go from {pair[0]!r} to {pair[1]!r}")
+                raise ChaosFailed(f"{step.do}: no route leads from {pair[0]!r} to {pair[1]!r}")
         if step.do is Do.DELAY:
             back = [Change(*pair, delay_s=now[pair].delay_s) for pair in pairs]
             more = float(step.options["delay"])
@@ -216,7 +216,7 @@ async def _soon(what: Callable[[], None]) -> None:
 
 
 async def heal(target: Target, names: Iterable[str], round_trip_s: float | None) -> list[str]:
-    """Describes the reversals, a line each. ``names``: processes whose disk may be filled; ``round_trip_s``: the
+    """Reverts all faults; returns a line for each. ``names``: processes whose disk may be full; ``round_trip_s``: the
     normal round trip between regions, ``None`` without a proxy. Raises ChaosFailed; it may be repeated."""
     said = []
     processes = await target.processes()
@@ -240,7 +240,7 @@ async def heal(target: Target, names: Iterable[str], round_trip_s: float | None)
 
 
 async def _changes(target: Target, delay_s: float) -> list[Change]:
-    """The directions that differ from a state without faults."""
+    """Returns the changes that restore all directions that differ from a state without faults."""
     return [
         Change(each.source, each.destination, delay_s, Fault.NONE)
         for each in await target.directions()

@@ -1,6 +1,6 @@
-"""The history of a run: one line of JSON for each action or observation, appended as it happens.
+"""The history of a run: a JSON line for each action or observation, appended as it happens.
 
-The first line has its type and version; times are seconds from the start of the run.
+The first line has the file's type and version; times are seconds from the start of the run.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ LINE_MAX = 1 << 20
 
 
 class History:
-    """Appends to the history. Use it as a context manager."""
+    """Appends lines to the history file. Use it as a context manager."""
 
     def __init__(self, path: Path, **about: Any) -> None:
-        """Creates a file, whose first line holds ``about``. Raises ChaosFailed if it already exists."""
+        """Creates the file; ``about`` goes into its first line. Raises ChaosFailed if the file already exists."""
         try:
             self._file: BinaryIO = open(path, "xb", buffering=0)  # noqa: SIM115
         except OSError as error:
-            raise ChaosFailed(f"{path}: cannot be made ({error.strerror}); name another directory") from None
+            raise ChaosFailed(f"{path}: cannot be created ({error.strerror}); name another directory") from None
         self.path = path
         self._write({"history": MAGIC, "version": VERSION, **about})
 
@@ -47,7 +47,7 @@ class History:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """All lines, including the first; a torn last line is left out. Raises ChaosFailed."""
+    """Reads all lines, including the first; skips a torn last line. Raises ChaosFailed."""
     with open(path, "rb") as file:
         first = True
         while line := file.readline(LINE_MAX):
@@ -56,8 +56,8 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
             try:
                 entry = orjson.loads(line)
             except orjson.JSONDecodeError as error:
-                raise ChaosFailed(f"{path}: is not a history of photon chaos ({error})") from None
+                raise ChaosFailed(f"{path}: is not a history file of photon chaos ({error})") from None
             if first and (entry.get("history"), entry.get("version")) != (MAGIC, VERSION):
-                raise ChaosFailed(f"{path}: is not a history of photon chaos, version {VERSION}")
+                raise ChaosFailed(f"{path}: is not a history file of photon chaos, version {VERSION}")
             first = False
             yield entry

@@ -1,4 +1,4 @@
-"""Random plans: the same seed over the same deployment gives the same faults. Pure."""
+"""Random plans: the same seed and the same deployment give the same faults. Pure."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def random_plan(
     every_s: float,
     longest_s: float,
 ) -> list[Step]:
-    """A fault in each ``every_s`` of the run, none of them longer than ``longest_s`` nor beyond the run's end.
-    ``fillable``: processes whose disk may be full."""
+    """Draws a fault in each ``every_s`` of the run. None is longer than ``longest_s`` or outlasts the run.
+    ``fillable``: processes whose disk may be filled."""
     rnd = random.Random(seed)
     weights = {do: weight for do, weight in WEIGHTS.items() if do in set(able)}
     if len(topology.regions) < 2:
@@ -61,7 +61,7 @@ def random_plan(
 
 
 def _meets_itself(step: Step, steps: Iterable[Step]) -> bool:
-    """True if two faults that change the same thing overlap: so that the end of one would heal the other."""
+    """True if two faults overlap that change the same part, so that the end of one would heal the other."""
     network = (Do.CUT, Do.LOSS, Do.DELAY)
     for each in steps:
         if each.at_s < step.end_s + 1 and step.at_s < each.end_s + 1:

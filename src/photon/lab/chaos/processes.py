@@ -1,4 +1,4 @@
-"""A deployment under ``photon up`` as a target: its control socket, its proxy, its directories."""
+"""A deployment under ``photon up`` as a target: uses its control socket, proxy and directories."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ POLL_S = 0.05
 
 
 def libfaketime() -> Path | None:
-    """The path of libfaketime; ``None`` means it is not installed."""
+    """The path of libfaketime; ``None`` if it is not installed."""
     return next((Path(found) for pattern in FAKETIME for found in sorted(glob.glob(pattern))), None)
 
 
 class ProcessesTarget:
-    """Create it on the event loop that uses it; ``close`` it."""
+    """A deployment under ``photon up``. Create it on the event loop that uses it, and ``close`` it."""
 
     def __init__(
         self, file: Path, settings: Settings, run: Path, topology: Topology, *, own_logs: bool, library: Path | None
     ) -> None:
-        """``own_logs``: this run writes the logs; ``library``: libfaketime."""
+        """``own_logs``: true if this run writes the logs; ``library``: the path of libfaketime."""
         self._file = file
         self._base = file.parent
         self._settings = settings
@@ -53,7 +53,7 @@ class ProcessesTarget:
 
     @property
     def able(self) -> frozenset[Do]:
-        """The faults that are possible now; a small disk may be mounted."""
+        """The faults that are possible now; this changes if a small disk is mounted."""
         able = {Do.KILL, Do.PAUSE, Do.AWAY, Do.RESTART, Do.RESHARD}
         if self._wan is not None:
             able |= {Do.CUT, Do.LOSS, Do.DELAY}
@@ -77,7 +77,7 @@ class ProcessesTarget:
         }
 
     async def kill(self, names: Sequence[str], *, hold: bool) -> None:
-        """kill -9; waits until they are gone."""
+        """Ends processes with SIGKILL and waits until they are gone."""
         before = {name: now.pid for name, now in (await self.processes()).items() if name in names}
         await self._ask("kill", names, hold=hold)
         async with asyncio.timeout(GONE_S):
@@ -104,21 +104,21 @@ class ProcessesTarget:
 
     async def change(self, changes: Sequence[Change]) -> None:
         if self._wan is None:
-            raise ChaosFailed(f"{self._file}: has no [wan]; nothing stands between the regions")
+            raise ChaosFailed(f"{self._file}: has no [wan], so there is no proxy between the regions; add it")
         try:
             await self._wan.set(changes)
         except WanError as error:
             raise ChaosFailed(str(error)) from None
 
     async def fill(self, name: str) -> None:
-        """Fills the disk with a replica's directory, or with the state of the process's datacentre."""
+        """Fills the disk that has a replica's directory, or the state of the process's datacentre."""
         await asyncio.to_thread(disks.fill, self._directory(name))
 
     async def empty(self, name: str) -> None:
         await asyncio.to_thread(disks.empty, self._directory(name))
 
     async def skew(self, name: str, seconds: float | None) -> None:
-        """Restarts a process with libfaketime; without it if ``seconds`` is `None`."""
+        """Restarts a process with libfaketime, or without it if ``seconds`` is ``None``."""
         if seconds is None:
             await self._ask("restart", [name], environment={})
             return
@@ -130,12 +130,12 @@ class ProcessesTarget:
         await self._ask("restart", [name], environment=environment)
 
     async def wipe(self, datacentre: str) -> None:
-        """Wipes the state of the dispatcher and the event store; refuses while one of them lives."""
+        """Deletes the state of the dispatcher and the event store; refuses while either is running."""
         pipeline = self._settings.datacentre[datacentre]
         nouns = ("dispatcher", "eventstore")
         for name, now in (await self.processes()).items():
             if now.pid is not None and name.split()[0] in nouns and self._topology.processes.get(name) == datacentre:
-                raise ChaosFailed(f"{name} is running (pid {now.pid}); its state is not deleted meanwhile")
+                raise ChaosFailed(f"{name} is running (pid {now.pid}); stop it before its state is deleted")
         state = self._base / pipeline.state
         for found in state.glob("dispatcher*"):
             found.unlink()

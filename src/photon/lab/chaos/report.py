@@ -1,4 +1,4 @@
-"""The result of a run: the verdict, and its figures."""
+"""The result of a run: its verdict and figures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Time from the write of an event (and of its primary event) to the moment its line is readable in an output."""
+    """Time from the write of an event (and of its primary event) to the moment its output line is readable."""
 
     overall: Spread
     during: Spread  # latencies of events written during a fault
@@ -60,7 +60,7 @@ class Latency:
 
 
 def spread(milliseconds: Sequence[float]) -> Spread:
-    """The distribution; zeros if there are no values."""
+    """The distribution of latencies; zeros if there are no values."""
     if not milliseconds:
         return Spread(0, 0.0, 0.0, 0.0)
     if len(milliseconds) == 1:
@@ -70,7 +70,7 @@ def spread(milliseconds: Sequence[float]) -> Spread:
 
 
 def latency(verdicts: Sequence[Verdict], faults_ns: Sequence[tuple[int, int]], outstanding: int) -> Latency:
-    """Computes latencies. ``faults_ns``: begin and end of each; ``outstanding``: number of events without a line."""
+    """Computes latencies. ``faults_ns``: begin and end of each fault; ``outstanding``: events without a line."""
     joined = [((each.seen_ns - each.written_ns) / NS_PER_MS, each.written_ns) for each in verdicts if each.joined]
     unmatched = [(each.seen_ns - each.written_ns) / NS_PER_MS for each in verdicts if not each.joined]
     during = [ms for ms, at in joined if any(begin <= at <= end for begin, end in faults_ns)]
@@ -82,8 +82,8 @@ def latency(verdicts: Sequence[Verdict], faults_ns: Sequence[tuple[int, int]], o
 
 
 def back(datacentre: str, left_s: float, returned_s: float, seen: Sequence[Seen], near_bytes: int) -> Back:
-    """``seen`` in order of time; the datacentre is back at the head of its logs with less than ``near_bytes`` unread,
-    once it has read anything again."""
+    """Computes when a datacentre caught up after its absence: it has read something again and has less than
+    ``near_bytes`` unread. ``seen`` is in order of time."""
     before = [each for each in seen if each.at_s <= returned_s]
     read, wasted = (before[-1].read, before[-1].wasted) if before else (0, 0)
     for each in seen:
@@ -105,7 +105,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One process from start to end; its longest life if it restarted."""
+    """The resources of one process from start to end; of its longest life if it restarted."""
 
     name: str
     lived_s: float
@@ -118,7 +118,7 @@ class Use:
 
 
 def read_process(pid: int, at_s: float, proc: Path = Path("/proc")) -> Sample | None:
-    """``None`` if it is gone, or may not be inspected."""
+    """Samples a process's memory and open files; ``None`` if it is gone or may not be inspected."""
     try:
         pages = int((proc / str(pid) / "statm").read_text().split()[1])
         files = len(os.listdir(proc / str(pid) / "fd"))
@@ -128,7 +128,7 @@ def read_process(pid: int, at_s: float, proc: Path = Path("/proc")) -> Sample | 
 
 
 def uses(lives: Mapping[tuple[str, int], Sequence[Sample]]) -> list[Use]:
-    """The longest life of each process. ``lives``: (name, pid) -> samples in order. Pure."""
+    """Resource use in the longest life of each process. ``lives``: (name, pid) -> samples in order. Pure."""
     longest: dict[str, Sequence[Sample]] = {}
     for (name, _), samples in lives.items():
         if len(samples) > len(longest.get(name, ())):
@@ -154,7 +154,7 @@ def _grown(before: int, after: int, least: int) -> bool:
 
 @dataclass(slots=True)
 class Report:
-    """One run. Without ``problems``: every event joined exactly once, everything healed and settled."""
+    """The results of one run. Without ``problems``, each event was joined exactly once and all faults healed."""
 
     scenario: str
     seed: int

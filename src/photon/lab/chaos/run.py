@@ -1,4 +1,4 @@
-"""A run: traffic, faults by plan, heal, wait until everything is settled, verify, compute figures."""
+"""A run: writes traffic, applies the planned faults, heals, waits until all is decided, verifies, and reports."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ class Around(Protocol):
         """The deployment's name for the history."""
 
     def places(self) -> Mapping[str, Place]:
-        """Input and output of each datacentre; empty if not accessible."""
+        """Input and output of each datacentre; empty if they are not accessible."""
 
     def watch(self, follower: Follower | None) -> Watching:
-        """Observes the deployment."""
+        """Starts to observe the deployment."""
 
     async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
-        """(problems, description of the verification), once everything is settled; ``directory`` for reports."""
+        """Verifies a settled deployment; returns (problems, names of the checks). Reports go to ``directory``."""
 
 
 def plan(
     scenario: Scenario, seed: int, topology: Topology, able: frozenset[Do], fillable: Sequence[str] = ()
 ) -> list[Step]:
-    """The schedule: the scenario's own faults, and random ones if it has them. Raises WrongScenario."""
+    """Makes the schedule: the faults of the scenario, and random ones if it asks for them. Raises WrongScenario."""
     scenario.checked(topology, able)
     steps = list(scenario.steps)
     if scenario.every_s is not None:
@@ -77,8 +77,8 @@ def plan(
 
 
 def partial(steps: Sequence[Step]) -> frozenset[str]:
-    """Datacentres whose ledgers cannot agree with the truth after this: skipped events are not read, truncated ones
-    are read twice."""
+    """Datacentres whose ledgers cannot match the truth after these steps: they skip events, or read truncated ones
+    twice."""
     return frozenset(
         step.target[0] for step in steps if step.do is Do.TRUNCATE or step.options.get("state") == "lost"
     )
@@ -87,20 +87,20 @@ def partial(steps: Sequence[Step]) -> frozenset[str]:
 def ledgers_against_truth(
     ledgers: Mapping[str, Mapping[str, int]], truth: Truth, partial: frozenset[str]
 ) -> list[str]:
-    """Returns differences of ledgers. ``partial``: datacentres that skipped events or read them twice because of the
-    run; their ledgers must balance, but the sums prove nothing."""
+    """Compares ledgers with the truth; returns the differences. ``partial``: datacentres that skipped events or read
+    them twice because of the run. Their ledgers must balance, but the sums prove nothing."""
     if not partial:
         return ledger_problems(ledgers, truth)
     problems = [f"the ledger of {name} does not balance: {dict(ledger)}" for name, ledger in ledgers.items()
                 if not balances(ledger)]  # fmt: skip
     for name, ledger in ledgers.items():
         if name not in partial and ledger["read"] != truth.lines:
-            problems.append(f"the ledger of {name} says read {ledger['read']:,}, but the truth is {truth.lines:,}")
+            problems.append(f"the ledger of {name} has read {ledger['read']:,}, but the truth is {truth.lines:,}")
     return problems
 
 
 class Run:
-    """Create it on the event loop that uses it."""
+    """One run. Create it on the event loop that uses it."""
 
     def __init__(
         self,
@@ -111,8 +111,8 @@ class Run:
         say: Callable[[str], None],
         traffic: Callable[[Mapping[str, Logs]], Traffic] | None = None,
     ) -> None:
-        """``traffic``: called when the run begins, with the logs of each datacentre; ``None`` means by the options.
-        Its generator's truth may include earlier events in them."""
+        """``traffic``: makes the traffic from each datacentre's logs when the run begins; ``None`` means as in
+        ``options``. The truth of its generator may include earlier events in these logs."""
         self._options = options
         self._around = around
         self._target = target
@@ -126,7 +126,7 @@ class Run:
         self._returns: list[tuple[str, float, float]] = []  # datacentre, left, returned
 
     async def run(self) -> Report:
-        """Runs to the end; also writes the history and the report as files. Raises PhotonError, OSError."""
+        """Runs to the end; also writes the history and report files. Raises PhotonError, OSError."""
         options = self._options
         options.directory.mkdir(parents=True, exist_ok=True)
         self.report.load_before = os.getloadavg()[0]
@@ -192,7 +192,7 @@ class Run:
             self.report.problems += problems
             if not feeding.done() and problems:
                 feeding.cancel()
-        self._say("all is healed; waiting until every event has its verdict")
+        self._say("all faults are healed; waiting until every event has a verdict")
         await feeding
         healed_s = watch.now_s()
         await self._until_settled()
@@ -227,7 +227,7 @@ class Run:
             self.spans[number] = (begun_ns, time.time_ns())
 
     async def _end(self, number: int, faults: Faults) -> None:
-        """Ends a step, with retries: the proxy or a queried reader may be down for a moment."""
+        """Ends a step, with retries: the proxy or another process that it asks may be down for a moment."""
         deadline = time.monotonic() + UP_S
         while True:
             try:
@@ -247,12 +247,12 @@ class Run:
             if (failure := self._watch.failure()) is not None:
                 raise ChaosFailed(failure)
             if time.monotonic() > deadline:
-                self.report.problems.append(f"not settled {SETTLE_S:g} s after the heal: {why}")
+                self.report.problems.append(f"still unsettled {SETTLE_S:g} s after all faults were healed: {why}")
                 return
             await asyncio.sleep(POLL_S)
 
     async def _unsettled(self) -> str:
-        """Returns why the run is not over, in one line; empty if it is."""
+        """Returns in one line why the deployment is not settled; empty if it is."""
         traffic, follower = self._traffic, self._follower
         known = {*self._topology.processes, "wan"}
         found = await self._target.processes()

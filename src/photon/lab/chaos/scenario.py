@@ -1,4 +1,4 @@
-"""Scenarios: files with a schedule of faults; and those that come with Photon, by name.
+"""Scenarios: files with a schedule of faults, and the named ones that come with Photon.
 
 ```toml version = 1 about = "one line" seconds = 40 rate = 100
 
@@ -54,7 +54,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """The contents of a file, checked as far as possible without a deployment."""
+    """The contents of a scenario file, checked as far as possible without a deployment."""
 
     name: str
     about: str
@@ -66,7 +66,7 @@ class Scenario(msgspec.Struct, frozen=True):
     longest_s: float = 25.0
 
     def checked(self, topology: Topology, able: frozenset[Do]) -> None:
-        """Raises WrongScenario if it names a missing target, an impossible fault, or too many faults."""
+        """Raises WrongScenario for a missing target, an impossible fault, or too many faults at once."""
         for step in self.steps:
             try:
                 topology.check(step)
@@ -80,12 +80,12 @@ class Scenario(msgspec.Struct, frozen=True):
             raise WrongScenario(f"{self.name}: {why}; majority = false allows it")
 
 
-WHY = dict.fromkeys((Do.CUT, Do.LOSS, Do.DELAY), "there is no proxy ([wan]) between the regions") | {
-    Do.DISK: "its state needs a small file system of its own, which root can mount",
+WHY = dict.fromkeys((Do.CUT, Do.LOSS, Do.DELAY), "the deployment file has no proxy ([wan])") | {
+    Do.DISK: "the state must be on a small file system of its own; run this as root to mount one",
     Do.CLOCK: "libfaketime is missing; apt-get install faketime",
-    Do.TRUNCATE: "the logs are not written by this run",
+    Do.TRUNCATE: "this run does not write the logs",
     Do.AWAY: "its datacentres are not known",
-    Do.RESHARD: "the deployment file is not available",
+    Do.RESHARD: "the deployment file is not on this machine",
     Do.RESTART: "nothing restarts processes",
     Do.KILL: "nothing restarts processes",
     Do.PAUSE: "nothing can be paused",
@@ -111,16 +111,16 @@ def load(name: str) -> Scenario:
 
 
 def parse(data: bytes, name: str, where: str) -> Scenario:
-    """The scenario in the bytes of a file. Raises WrongScenario."""
+    """Parses the contents of a scenario file. Raises WrongScenario."""
     try:
         table = tomllib.loads(data.decode())
         found = msgspec.convert(table, _File)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise WrongScenario(f"{where}: {error}") from None
     if not 0 < found.seconds <= 86_400 or not 1 <= found.rate <= 100_000:
-        raise WrongScenario(f"{where}: seconds are more than 0 and at most a day, rate 1 to 100000 a second")
+        raise WrongScenario(f"{where}: seconds must be above 0 and at most 86400, and rate from 1 to 100000")
     if len(found.fault) > FAULTS_MAX:
-        raise WrongScenario(f"{where}: more than {FAULTS_MAX} faults")
+        raise WrongScenario(f"{where}: has more than {FAULTS_MAX} faults; split it into several scenarios")
     steps = tuple(_step(each, f"{where}: fault {number}", found) for number, each in enumerate(found.fault, 1))
     if found.random is None:
         return Scenario(name, found.about, found.seconds, found.rate, found.majority, steps)
@@ -157,7 +157,7 @@ def _step(fault: _Fault, where: str, file: _File) -> Step:
         if value is None:
             continue
         if key not in _OPTIONS.get(fault.do, ()):
-            raise WrongScenario(f"{where}: {key} has no meaning with do = {fault.do!r}")
+            raise WrongScenario(f"{where}: {key} does not apply to do = {fault.do!r}; leave it out")
         options[key] = _seconds(value, f"{where}: delay") if key == "delay" else value
     if (needed := _NEEDED.get(fault.do)) is not None and needed not in options:
         raise WrongScenario(f"{where}: do = {fault.do!r} needs {needed}")
@@ -169,12 +169,12 @@ def _step(fault: _Fault, where: str, file: _File) -> Step:
     if at_s + for_s > file.seconds:
         raise WrongScenario(f"{where}: ends at {at_s + for_s:g} s, after the scenario's {file.seconds:g} s")
     if fault.do in NEEDS_TWO_REGIONS and len(fault.target) != 2:
-        raise WrongScenario(f"{where}: {fault.do} needs two regions as target")
+        raise WrongScenario(f"{where}: {fault.do} needs two regions as its target")
     return Step(at_s, for_s, fault.do, tuple(fault.target), options)
 
 
 def by_hand(do: Do, target: Sequence[str], for_s: float, **options: Any) -> Step:
-    """Returns one fault for a command line. Raises WrongScenario as for a file."""
+    """Makes a single fault from a command line. Raises WrongScenario like ``parse``."""
     given = {key: value for key, value in options.items() if value is not None}
     fault = _Fault(do, 0.0, for_s, list(target), **given)
     return _step(fault, f"photon chaos fault {do}", _File(1, "", for_s, 1))

@@ -1,4 +1,4 @@
-"""The deployment that a run makes for itself: five registry replicas in three regions, pipelines in east and west."""
+"""The deployment that a run makes for itself: five registry replicas in three regions; pipelines in east and west."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ def running(directory: Path, wanted: Wanted, say: Callable[[str], None]) -> Iter
             small = directory / site.settings.registry.replicas[name].directory
             disks.mount_small(small)
             stack.callback(disks.unmount, small)
-            say(f"{small} is a small file system during this run; if the run is killed, umount {small}")
+            say(f"{small} is a small file system during this run; if the run is killed, unmount it: umount {small}")
         stack.enter_context(up(site, say))
         yield site
 
 
 def made(directory: Path, wanted: Wanted) -> Site:
-    """A deployment in a new directory, not started. Raises PhotonError."""
+    """Creates a deployment in a new directory without starting it. Raises PhotonError."""
     if directory.exists() and any(directory.iterdir()):
-        raise UsageError(f"{directory}: is not empty; name a new directory")
+        raise UsageError(f"{directory}: is not empty; name an empty or new directory")
     directory.mkdir(parents=True, exist_ok=True)
     shape = Shape(
         joiners=wanted.joiners,
@@ -82,6 +82,6 @@ def up(site: Site, say: Callable[[str], None]) -> Iterator[None]:
         arguments = ["up", str(site.file), "--run", str(site.run), "--unhealthy-after", "30", "--background"]
         states = start_detached(site.run, arguments, UP_S, say)
         if not states:
-            raise ServiceFailed(f"{site.file}: none of its processes runs")
+            raise ServiceFailed(f"{site.file}: none of its processes is running")
         say(f"all {len(states)} processes are up")
         yield

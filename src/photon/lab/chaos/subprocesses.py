@@ -1,4 +1,4 @@
-"""Runs a run's commands, each to its end."""
+"""Runs the commands of a run, waiting for each to end."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Done:
 
 
 async def run_command(command: Sequence[str], timeout: float, called: str = "") -> Done:
-    """Runs a command for at most ``timeout`` seconds; ``called``: its name for people. Raises ChaosFailed if it
-    cannot be run, or does not end."""
+    """Runs a command for at most ``timeout`` seconds; messages call it ``called``. Raises ChaosFailed if it cannot be
+    run, or does not end."""
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
@@ -43,7 +43,7 @@ async def run_command(command: Sequence[str], timeout: float, called: str = "") 
 
 
 async def run_photon(arguments: Sequence[str], timeout: float, codes: Sequence[int] = (0,)) -> Done:
-    """Runs ``photon ARGUMENTS``. Raises ChaosFailed, also for other exit codes."""
+    """Runs ``photon ARGUMENTS``. Raises ChaosFailed, also if its exit code is not in ``codes``."""
     called = f"photon {' '.join(arguments)}"
     done = await run_command((sys.executable, "-m", "photon", *arguments), timeout, called)
     if done.code not in codes:

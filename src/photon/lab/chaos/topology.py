@@ -1,4 +1,4 @@
-"""The locations of a deployment's parts, as needed for faults. Pure."""
+"""The regions and datacentres of a deployment's processes, as faults need them. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Topology:
         return [name for name, where in self.processes.items() if where == datacentre]
 
     def impaired(self, step: Step) -> frozenset[str]:
-        """The replicas that a fault separates from the others, in the worst case."""
+        """The registry replicas that a fault may separate from the others, in the worst case."""
         if step.do in (Do.CUT, Do.LOSS):
             sides = [{n for n, region in self.replicas.items() if region == each} for each in step.target]
             if len(sides) == 1:
@@ -60,7 +60,7 @@ class Topology:
                 raise WrongScenario(f"{step.do}: no {what} {name!r}; there are: {', '.join(known) or 'none'}")
         if len(step.target) not in count:
             few = " or ".join(map(str, sorted(count)[:2]))
-            raise WrongScenario(f"{step.do}: names {len(step.target)} of {what}, needs {few}")
+            raise WrongScenario(f"{step.do}: the number of targets ({what}) is {len(step.target)}, but must be {few}")
         if len(set(step.target)) < len(step.target):
             raise WrongScenario(f"{step.do}: names {step.target[0]} twice")
 
@@ -75,17 +75,17 @@ def topology_of(settings: Settings) -> Topology:
 
 
 def too_much(steps: Sequence[Step], topology: Topology) -> str:
-    """Returns why a plan disrupts too much, in one line; empty if a majority of the replicas and one pipeline are
-    always unaffected."""
+    """Returns in one line why a plan disrupts too much; empty if it always leaves a majority of the replicas and one
+    pipeline unaffected."""
     for step in sorted(steps, key=lambda each: each.at_s):
         together = [each for each in steps if each.at_s <= step.at_s < each.end_s + RETURN_S]
         lost = frozenset[str]().union(*(topology.impaired(each) for each in together))
         if len(lost) > topology.spare:
             return (
-                f"at {step.at_s:.1f} s {len(lost)} of {len(topology.replicas)} replicas are affected "
-                f"({', '.join(sorted(lost))}); the limit is {topology.spare}"
+                f"at {step.at_s:.1f} s faults affect {len(lost)} of {len(topology.replicas)} replicas "
+                f"({', '.join(sorted(lost))}); at most {topology.spare} may be affected at once"
             )
         away = {each.target[0] for each in together if each.do is Do.AWAY}
         if away >= set(topology.datacentres):
-            return f"at {step.at_s:.1f} s no pipeline is left; affected: {', '.join(sorted(away))}"
+            return f"at {step.at_s:.1f} s faults affect the pipelines of all datacentres: {', '.join(sorted(away))}"
     return ""

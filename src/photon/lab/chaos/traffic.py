@@ -1,7 +1,7 @@
-"""A live stream into the logs of several datacentres, generated on demand: it may run for hours.
+"""Writes a live stream into the logs of several datacentres, generating it on demand: it may run for hours.
 
-The copies are the same files byte by byte, whenever they are written. Memory has the lines of begun rounds that have
-not arrived, and those for absent datacentres.
+The copies are identical byte by byte, whenever they are written. Memory holds the lines generated but not yet due,
+and those held back from absent datacentres.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLICK, _QUERY = b'{"click_id":"', b'{"query_id":"'
 
 class LogCopy:
     def __init__(self, logs: Logs, stream: str = "") -> None:
-        """``stream``: prefix of its files' names."""
+        """``stream``: prefix of the log files' names."""
         self.logs = logs
         self._stream = stream
         self.held = False  # while True, nothing arrives; held-back lines come soon afterwards
@@ -43,7 +43,7 @@ class LogCopy:
         return len(self._due)
 
     def write(self, lines: list[Line]) -> list[Line]:
-        """Writes the lines due now; returns them."""
+        """Queues lines and writes those that are due; returns the written ones."""
         self._due.extend(lines)
         if self.held or not self._due:
             return []
@@ -63,8 +63,8 @@ class Traffic:
         stream: str = "",
         step_s: float = STEP_S,
     ) -> None:
-        """``stream``: prefix of its files' names, if the directories hold other streams already; ``step_s``: interval
-        between writes."""
+        """``stream``: prefix of the log files' names, if the directories already hold other streams; ``step_s``:
+        seconds between writes."""
         self._step_s = step_s
         self.generator = generator
         self.copies = {name: LogCopy(logs, stream) for name, logs in datacentres.items()}
@@ -93,16 +93,16 @@ class Traffic:
         self.copies[datacentre].held = False
 
     def truncate(self, datacentre: str) -> str:
-        """Cuts the end off the last log of events written there; nothing arrives until ``restore``."""
+        """Cuts the end off the newest event log of a datacentre, which receives no lines until ``restore``."""
         copy = self.copies[datacentre]
         if copy.newest is None or copy.torn:
-            raise ChaosFailed(f"truncate: {datacentre} has no log of events yet, or it is truncated already")
+            raise ChaosFailed(f"truncate: {datacentre} has no event log yet, or it is already truncated")
         copy.held = True
         data = copy.newest.read_bytes()
         kept = max(0, len(data) - TORN_BYTES)
         copy.torn = (copy.newest, data[kept:])
         os.truncate(copy.newest, kept)
-        return f"{copy.newest.name} of {datacentre}: {len(data) - kept} of {len(data)} bytes are gone"
+        return f"{copy.newest.name} of {datacentre}: {len(data) - kept} of {len(data)} bytes cut off"
 
     def restore(self, datacentre: str) -> None:
         copy = self.copies[datacentre]
@@ -122,7 +122,7 @@ class Traffic:
             self.late_s, last = max(self.late_s, now - last), now
 
     def complete_ns(self, click: str, query: str | None) -> int | None:
-        """The time when everything needed for an event's verdict was written: its line, and its primary event's."""
+        """The wall time when all lines that an event's verdict needs were written."""
         at = self.clicks.get(click)
         if at is None or query is None:
             return at

@@ -1,4 +1,4 @@
-"""Observes a deployment during faults, in processes or in containers, and checks it afterwards."""
+"""Observes a deployment of processes or containers during faults, and checks it afterwards."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WAIT_S = 240  # seconds to wait for outstanding events in containers
 
 
 class Watching:
-    """Samples memory and open files of all processes. Create it on the event loop that uses it; ``close`` it."""
+    """Samples memory and open files of all processes. Create it on the event loop that uses it, and ``close`` it."""
 
     def __init__(self, target: Target, every_s: float = RESOURCES_S) -> None:
         self._target, self._every_s = target, every_s
@@ -59,10 +59,10 @@ class Watching:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def failure(self) -> str | None:
-        """The reason why observing ended early."""
+        """Returns why the observation ended early; ``None`` if it did not."""
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                return f"watching failed: {type(error).__name__}: {error}"
+                return f"observing the deployment failed: {type(error).__name__}: {error}"
         return None
 
     async def leader(self) -> str | None:
@@ -88,10 +88,10 @@ class Watching:
 
 
 class Watch(Watching):
-    """Watches processes on this machine, and samples their dispatchers, registry and outputs."""
+    """Watches the processes on this machine, and samples their dispatchers, registry and outputs."""
 
     def __init__(self, site: Site, target: Target, follower: Follower | None) -> None:
-        """``follower``: ``None`` means that the outputs are not read during the run."""
+        """``follower``: reads the outputs during the run; ``None`` to leave them unread."""
         super().__init__(target)
         self._site, self._follower = site, follower
         tls = tls_of(site.settings, site.file.parent, OPERATOR)
@@ -135,15 +135,15 @@ class Watch(Watching):
 
 
 async def with_spark(site: Site, report: Path, since: str) -> list[str]:
-    """Runs ``photon spark verify`` over the event times of the run, in hours that can be judged; returns its
-    findings. Raises ChaosFailed."""
+    """Runs ``photon spark verify`` over those hours of the run that can be judged; returns its findings. Raises
+    ChaosFailed."""
     arguments = ["spark", "verify", "--config", str(site.file), "--from", since, "--report", str(report)]
     done = await run_photon([*arguments, "-o", "json"], SPARK_S, codes=(0, 3, 4))
     if done.code == 0:
         return []
     found = orjson.loads(done.out)
     if done.code == 4:
-        return [f"photon spark verify: not judged: {why}" for why in found["unjudged"]][:PROBLEMS_MAX]
+        return [f"photon spark verify could not judge: {why}" for why in found["unjudged"]][:PROBLEMS_MAX]
     problems = found.get("problems", found)
     named = problems.items() if isinstance(problems, dict) else [("problems", problems)]
     return [f"photon spark verify: {key}: {value}" for key, value in named][:PROBLEMS_MAX]
@@ -166,9 +166,9 @@ class Processes:
         return Watch(self._site, self._target, follower)
 
     async def checks(self, directory: Path) -> tuple[list[str], list[str]]:
-        """The findings of the continuous verifiers, and of the nightly job if requested."""
+        """Returns the findings of the continuous verifiers, and of ``photon spark verify`` if requested."""
         problems = await asyncio.to_thread(alarms_in, self._site.settings, self._site.file.parent)
-        verified = ["the alarms of the verifiers"]
+        verified = ["the verifiers' alarms"]
         if self._spark:
             problems += await with_spark(self._site, directory / "spark", "2h")
             verified.append("photon spark verify")
@@ -176,7 +176,7 @@ class Processes:
 
 
 class Containers:
-    """Watches containers of docker-compose, whose service ``generator`` writes the logs and knows the truth."""
+    """Watches docker-compose containers; their service ``generator`` writes the logs and knows the truth."""
 
     def __init__(self, project: str, target: ContainersTarget, datacentres: list[str]) -> None:
         self._project = project
@@ -205,7 +205,7 @@ class Containers:
         try:
             problems = orjson.loads(said)["problems"]
         except (orjson.JSONDecodeError, KeyError):
-            raise ChaosFailed(f"photon feed check printed unexpected text: {said[:200]!r}") from None
+            raise ChaosFailed(f"photon feed check did not print the expected JSON: {said[:200]!r}") from None
         return list(map(str, problems)), ["photon feed check"]
 
 

@@ -33,7 +33,7 @@ class Findings:
 
 
 def records(directory: Path) -> Iterator[dict[str, Any]]:
-    """Records of all files of one output log, from complete lines, rolled and compressed ones too."""
+    """Yields the records in all files of an output log, including compressed ones; ignores torn lines."""
     for lines in NewLines().of(directory):
         yield from map(orjson.loads, lines)
 
@@ -41,7 +41,7 @@ def records(directory: Path) -> Iterator[dict[str, Any]]:
 def check(outputs: Iterable[Path], truth: Truth, forgotten: Collection[Path] = ()) -> Findings:
     """Compares outputs, one directory per datacentre, with the truth; an unreadable line is rejected once in each.
 
-    ``forgotten``: those whose dispatcher lost its state, and exported its rejected lines again.
+    ``forgotten``: outputs whose dispatcher lost its state and exported its rejected lines again.
     """
     findings = Findings()
     joined: Counter[str] = Counter()
@@ -78,7 +78,7 @@ def _right(record: dict[str, Any], click: str, truth: Truth) -> bool:
 
 
 def ledger_problems(ledgers: Mapping[str, Mapping[str, int]], truth: Truth) -> list[str]:
-    """Errors in the ledgers: each must balance, and the joins of one count as elsewhere in the others."""
+    """Checks ledgers: each must balance, and the verdicts of one count as elsewhere in the others."""
     problems = []
     made = {name: ledger["joined"] + ledger["unmatched"] for name, ledger in ledgers.items()}
     for name, ledger in ledgers.items():

@@ -1,6 +1,6 @@
 """Generated streams: an endless one, as the containers' log generator writes it, and a whole day in the past.
 
-Next to the logs is ``streams.json``: the parameters to generate the same stream again, and so the truth about it.
+Next to the logs is ``streams.json`` with the parameters that generate the same stream, and its truth, again.
 Disk is bounded: the oldest files are deleted beyond ``keep`` bytes, and nothing more is written after ``stop_at``.
 """
 
@@ -35,7 +35,7 @@ STREAMS_MAX = 1000  # largest number of streams in one directory: each start of 
 
 
 class CannotTell(PhotonError):
-    """The directory does not say which stream was written; one line."""
+    """The directory does not tell which streams were written into it."""
 
 
 class StreamMade(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,7 +65,7 @@ class LogWriter:
     _roll: int = field(default=-1, init=False)
 
     def write(self, lines: Sequence[Line]) -> None:
-        """``lines`` in order of arrival. Raises OSError."""
+        """Writes lines, which are in order of arrival. Raises OSError."""
         for roll, group in itertools.groupby(lines, lambda line: line.at_us // ROLL_US):
             each = list(group)
             self.written += sum(len(line.data) for line in each)
@@ -117,7 +117,7 @@ def write_day(options: DayOptions) -> int:
     )
     for directory in options.directories:
         for left in directory.glob(f"*/*-{len(before):04d}-*.log"):
-            raise UsageError(f"{left}: is left over from an interrupted day; use an empty directory")
+            raise UsageError(f"{left}: is left over from an interrupted run; use an empty directory")
     lines = 0
     arriving = Arriving(itertools.islice(made.generator(keep_truth=False).rounds(), options.clicks))
     for hour in range(24):

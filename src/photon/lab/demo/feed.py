@@ -24,7 +24,7 @@ class Logs:
 
 
 def append(logs: Logs, lines: Iterable[Line], name: str) -> Path | None:
-    """Appends to ``queries-NAME`` and ``clicks-NAME``; returns the file of clicks, if there were any."""
+    """Appends to ``queries-NAME.log`` and ``clicks-NAME.log``; returns the latter if there were clicks."""
     written: Path | None = None
     lines = list(lines)
     for primary, directory, kind in ((True, logs.primary, "queries"), (False, logs.foreign, "clicks")):
@@ -36,7 +36,7 @@ def append(logs: Logs, lines: Iterable[Line], name: str) -> Path | None:
 
 
 class Copy:
-    """One datacentre's copy of the logs. Copies are the same files byte by byte, whenever they are written."""
+    """One datacentre's copy of the logs. Copies are identical byte by byte, whenever they are written."""
 
     def __init__(self, lines: Sequence[Line], logs: Logs, *, lag_us: int = 0) -> None:
         """``lines`` sorted by arrival; ``lag_us``: delay compared with the first copy."""

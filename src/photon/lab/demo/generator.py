@@ -21,7 +21,7 @@ _MALFORMED = (b'{"click_id":"10.0.1.11:40', b"\x00\x00\x00\x00", b'{"click_id":1
 
 @dataclass(frozen=True, slots=True)
 class Disorder:
-    """Shares of irregular clicks, each from 0 to 1; and delays in seconds."""
+    """Shares of irregular clicks, each from 0 to 1, and their delays in seconds."""
 
     unmatched: float = 0.02
     duplicated: float = 0.01
@@ -35,7 +35,7 @@ class Disorder:
 
 @dataclass(slots=True)
 class Truth:
-    """The expected results. Ids are text as in the records."""
+    """The expected results. Ids are strings, as in the records."""
 
     joined: dict[str, str] = field(default_factory=dict)  # click id -> query id
     unmatched: set[str] = field(default_factory=set)
@@ -57,7 +57,7 @@ class Line:
 
 
 class Generator:
-    """``clicks`` foreign events over ``seconds``, among ``queries_per_click`` times as many primary events."""
+    """Generates ``clicks`` foreign events in ``seconds``, and ``queries_per_click`` times as many primary events."""
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class Generator:
         keep_truth: bool = True,
         pace: Callable[[float], float] = lambda at_s: 1.0,
     ) -> None:
-        """``pace``: returns the multiple of the mean rate at a time in seconds from the start; above 0. Its mean
-        should be 1, or the stream ends earlier or later."""
+        """``pace``: maps seconds since the start to a positive multiple of the mean rate. If its mean is not 1, the
+        stream ends earlier or later."""
         self._random = random.Random(seed)
         self._clicks = clicks
         self._gap_us = seconds * 1e6 / max(1, clicks * queries_per_click)
@@ -90,8 +90,8 @@ class Generator:
             yield from lines
 
     def rounds(self) -> Iterator[tuple[int, list[Line]]]:
-        """Yields a click at a time with the queries around it: (start of the round, its lines). No line of a later
-        round arrives before that. ``truth`` covers the rounds yielded so far."""
+        """Yields rounds of one click and the queries around it: (start of the round, its lines). No line of a later
+        round arrives before that start. ``truth`` covers the rounds yielded so far."""
         rnd = self._random
         moment = 0.0
         for _ in range(self._clicks):
@@ -110,7 +110,7 @@ class Generator:
             yield begins, lines
 
     def _event_id(self, at: int) -> str:
-        """ServerIP:ProcessID:TimestampMicros, strictly increasing per process (paper, section 3.1)."""
+        """Makes ids ServerIP:ProcessID:TimestampMicros, strictly increasing per process (paper, section 3.1)."""
         rnd = self._random
         process = f"{rnd.choice(_SERVERS)}:{rnd.choice(_PIDS)}"
         time_us = max(self._epoch_us + at, self._last_us.get(process, 0) + 1)
@@ -174,7 +174,7 @@ class Arriving:
         return self._next is None and not self._waiting
 
     def due(self, now_us: int) -> list[Line]:
-        """Lines that have arrived by then, counted from the stream's start."""
+        """Returns lines that arrive up to ``now_us`` after the stream's start."""
         while self._next is not None and self._next[0] <= now_us:
             for line in self._next[1]:
                 heapq.heappush(self._waiting, (line.at_us, next(self._numbers), line))
@@ -186,7 +186,7 @@ class Arriving:
         return found
 
     def rest(self) -> list[Line]:
-        """The lines that have begun and not arrived; nothing is due after that."""
+        """Returns the lines of begun rounds that have not arrived yet; nothing is due afterwards."""
         found = [line for _, _, line in sorted(self._waiting)]
         self._waiting.clear()
         return found

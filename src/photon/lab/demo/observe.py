@@ -35,7 +35,7 @@ class Observation:
 
 
 class Observer:
-    """Observes a deployment. Create it on the event loop that uses it; ``close`` it."""
+    """Observes a deployment. Create it on the event loop that uses it, and ``close`` it."""
 
     def __init__(self, demo: DemoDeployment, feed: Feed) -> None:
         self.demo = demo
@@ -51,7 +51,7 @@ class Observer:
         return {name: read_ledger(place.state) for name, place in self.demo.places.items()}
 
     async def totals(self) -> dict[str, Mapping[str, int]]:
-        """Totals of each datacentre from its dispatcher, ahead of its database; never decreasing."""
+        """Totals of each dispatcher, including those not yet in its database; they never decrease."""
         for name in self.demo.places:
             seen, last = await self._see(name), self._last.get(name, {})
             # A killed dispatcher recounts its uncommitted lines, so that totals must not decrease.

@@ -70,7 +70,7 @@ def _made(ledger: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """The duration and volume of a demo; ``kill``: with a failure."""
+    """The duration and volume of a demo. With ``kill``, a datacentre is killed and restarted."""
 
     directory: Path
     seconds: float = 20.0
@@ -109,13 +109,13 @@ async def run(
     show: Callable[[Observation], None],
     zygote: Zygote | None = None,
 ) -> Report:
-    """Runs the demo. ``say`` receives events, ``show`` the current state, several times a second; ``zygote``: the
+    """Runs the demo. ``say`` receives messages; ``show`` the current state, several times a second. ``zygote``: the
     process from which the others are forked."""
     return await _Run(options, say, show, zygote).run()
 
 
 class _Run:
-    """The stream, and the drill in it: kill -9 of one whole datacentre with its registry replica, and its return."""
+    """The stream and the drill: a whole datacentre with its registry replica is killed, and later restarted."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class _Run:
             if self._options.kill:
                 await self._drill(phases, time.monotonic())
             await feeding
-            self._say("all written; waiting until each click has its verdict")
+            self._say("all lines written; waiting until each click has its verdict")
             await self._settled()
             self._report.ledgers = self._observer.ledgers()
             last = "both up again" if self._options.kill else "both up"
@@ -208,7 +208,7 @@ class _Run:
         self._feed.copies[victim].held = False
         for name in names:
             self._supervisor.release(name)
-        self._say(f"{victim} returns: its processes start, its logs arrive")
+        self._say(f"{victim} returns: its processes start, and its logs arrive again")
         self._report.catch_up = await self._caught_up(victim, read_before)
         self._say(self._report.catch_up)
         phases.end(f"{victim} catching up", await self._observer.totals(), time.monotonic())

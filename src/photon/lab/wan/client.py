@@ -18,14 +18,14 @@ OPTIONS = (("grpc.enable_http_proxy", 0),)
 
 
 class WanError(PhotonError):
-    """The proxy refused or is unreachable: probably nothing was changed. One line."""
+    """The proxy refused or is unreachable; probably nothing was changed."""
 
 
 class WanClient:
-    """Every method raises WanError. Call it inside the event loop that will use it."""
+    """Controls a proxy. Every method raises WanError. Create it inside the event loop that will use it."""
 
     def __init__(self, address: str, to: Towards | None = None) -> None:
-        """``address``: host:port of the control (``wan.control``). Without ``to`` plain text is used."""
+        """``address``: host:port of the control (``wan.control``). Without ``to`` it is plain text."""
         self._address = address
         self._tls = to is not None
         self._channel = open_channel(address, OPTIONS, to)
@@ -41,7 +41,7 @@ class WanClient:
             raise WanError(f"the proxy at {self._address}: {reply.error}")
 
     async def directions(self) -> Sequence[DirectionNow]:
-        """The current state of every direction, in the order of names."""
+        """The current state of every direction, sorted by name."""
         try:
             reply = await self._stub.List(pb.ListRequest(), timeout=TIMEOUT_S)
             return wire.directions(reply)
@@ -51,22 +51,22 @@ class WanClient:
             raise WanError(f"the proxy at {self._address}: {error}") from None
 
     async def cut(self, a: str, b: str, fault: Fault = Fault.DROP, both: bool = True) -> None:
-        """A fault from ``a`` to ``b``, and back unless ``both`` is false."""
+        """Applies a fault from ``a`` to ``b``, and back unless ``both`` is false."""
         await self.set([Change(*pair, fault=fault) for pair in _pairs(a, b, both)])
 
     async def isolate(self, region: str, fault: Fault = Fault.DROP, both: bool = True) -> None:
-        """A fault from a region to every other, and back unless ``both`` is false."""
+        """Applies a fault from a region to every other, and back unless ``both`` is false."""
         others = [each for each in await self.directions() if region == each.source]
         if not others:
             raise WanError(f"the proxy at {self._address}: no connections go to or from {region!r}")
         await self.set([Change(*pair, fault=fault) for o in others for pair in _pairs(region, o.destination, both)])
 
     async def delay(self, a: str, b: str, delay_s: float, both: bool = True) -> None:
-        """A one-way delay in seconds from ``a`` to ``b``, and back unless ``both`` is false."""
+        """Sets the one-way delay in seconds from ``a`` to ``b``, and back unless ``both`` is false."""
         await self.set([Change(*pair, delay_s=delay_s) for pair in _pairs(a, b, both)])
 
     async def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """Lifts every fault; those from and to ``a`` if only it is given; those between ``a`` and ``b``, if both are.
+        """Lifts all faults; with ``a``, only those from and to that region; with ``b`` too, only those between them.
 
         Delays stay.
         """

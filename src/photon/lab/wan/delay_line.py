@@ -12,7 +12,7 @@ SLACK_S = 0.0005
 
 
 class End(enum.IntEnum):
-    """The way one side ended; sent on after its bytes."""
+    """How one side ended; passed on after its bytes."""
 
     FINISHED = 1  # it will send no more (FIN)
     BROKEN = 2  # it is gone (RST)
@@ -30,8 +30,8 @@ class Taken:
 class DelayLine:
     """Bytes in flight in one direction of one connection.
 
-    Everything is due at arrival + *current* delay: a lower delay immediately releases bytes, a higher one also delays
-    bytes in flight. Nothing ever overtakes.
+    A chunk is due at arrival + *current* delay: a lower delay immediately releases bytes, a higher one also delays
+    bytes in flight. Bytes never overtake each other.
     """
 
     __slots__ = ("_floor", "_items", "held")
@@ -60,7 +60,7 @@ class DelayLine:
         return bool(self._items) and isinstance(self._items[-1][1], End)
 
     def take(self, now: float, delay_s: float, bytes_max: int) -> Taken:
-        """The chunks that are due. At most ``bytes_max``, unless the first chunk is larger; the rest stays."""
+        """Takes the chunks that are due, up to ``bytes_max``, which the last chunk may exceed; the rest stays."""
         taken = Taken()
         items, latest = self._items, now + SLACK_S - delay_s
         if self._floor > latest:
@@ -76,6 +76,6 @@ class DelayLine:
         return taken
 
     def clear(self) -> None:
-        """Drops everything: as the receiver is gone."""
+        """Drops all bytes, as the receiver is gone."""
         self._items.clear()
         self.held = 0

@@ -12,7 +12,7 @@ DELAY_S_MAX = 60.0
 
 
 class Fault(enum.IntEnum):
-    """The effect on bytes from one region to another, and on connections begun there."""
+    """The effect on bytes from one region to another, and on connections from the first."""
 
     NONE = 0
     # A silent cut: bytes are silently held back. They are lost if their connection ends first, and arrive if
@@ -24,7 +24,7 @@ class Fault(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """The current state from one region to another. A connection uses both directions."""
+    """The current state of one direction between regions. A connection uses both directions."""
 
     source: str
     destination: str
@@ -34,7 +34,7 @@ class Direction:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change in one direction; ``None`` leaves a member unchanged."""
+    """A change of one direction; ``None`` leaves a field unchanged."""
 
     source: str
     destination: str
@@ -73,7 +73,7 @@ class LinkTable:
     """Both directions of each pair of regions that a route joins."""
 
     def __init__(self, routes: Iterable[Route], delay_s: float = 0.0) -> None:
-        """``delay_s``: one way, in each direction at the start."""
+        """``delay_s``: one-way delay of each direction at the start."""
         pairs = {(route.source, route.destination) for route in routes}
         pairs |= {(destination, source) for source, destination in pairs}
         self._links: Mapping[tuple[str, str], Link] = {pair: Link(*pair, delay_s) for pair in sorted(pairs)}

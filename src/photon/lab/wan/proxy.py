@@ -1,4 +1,4 @@
-"""The proxy: listens on every route, carries connections to their targets. The shell around Tunnel and LinkTable."""
+"""The proxy: listens on every route and forwards connections. The I/O shell around Tunnel and LinkTable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Proxy:
         clock: Clock | None = None,
         connections_max: int = CONNECTIONS_MAX,
     ) -> None:
-        """``delay_s``: one way, in every direction at the start. Call start() next."""
+        """``delay_s``: one-way delay of every direction at the start. Call start() next."""
         self.clock: Clock = clock or SystemClock()
         self.table = LinkTable(routes, delay_s)
         self._routes = routes
@@ -61,11 +61,11 @@ class Proxy:
                 raise CannotListen(f"{route.listen}: the proxy cannot listen there: {why}; is it in use?") from None
 
     def port(self, route: int) -> int:
-        """The port of the n-th route, if given as 0."""
+        """The actual port of the n-th route, which may be configured as 0."""
         return int(self._servers[route].sockets[0].getsockname()[1])
 
     def set(self, changes: Sequence[Change]) -> str:
-        """See LinkTable.apply; takes effect on open connections at once."""
+        """Applies changes like LinkTable.apply; they affect open connections at once."""
         error = self.table.apply(changes)
         if not error:
             for connection in list(self._open):
@@ -98,7 +98,7 @@ class Proxy:
         full = len(self._open) >= self._max
         if full is not self._full:
             self._full = full
-            _LOG.warning("connections are refused, too many are open" if full else "connections are accepted again")
+            _LOG.warning("connections are refused: too many are open" if full else "connections are accepted again")
         if full or self._stopped or not forth.welcomes:
             reset(transport)
             return None

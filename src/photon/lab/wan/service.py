@@ -1,5 +1,4 @@
-"""The proxy as a process: the implementation of ``photon wan serve``, and its control as a gRPC service; see
-wan.proto."""
+"""The proxy as a process: implements ``photon wan serve``, and its control as a gRPC service (wan.proto)."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ class WanService:
 
 
 async def start_server(proxy: Proxy, address: str, tls: Tls | None = None) -> HealthyServer:
-    """Listens at host:port, without serving yet. Raises CannotListen."""
+    """Starts to listen at host:port, without serving yet. Raises CannotListen."""
     metrics = ProcessMetrics([reads(proxy)])
     return await listen_for(
         address, wire.CONTROL, WanService(proxy), requests_max=REQUESTS_MAX, tls=tls, metrics=metrics
@@ -54,7 +53,7 @@ async def serve(
     tls: Tls | None = None,
     ready: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Serves until ``stop`` is set. ``control``: host:port; ``delay_s``: one way, in every direction at the start.
+    """Serves until ``stop`` is set. ``control``: host:port; ``delay_s``: one-way delay at the start.
     Without ``tls`` the control uses plain text; bytes through the proxy are never changed.
 
     ``ready(port)`` is called with the control's port once all listen. Raises CannotListen.
@@ -74,8 +73,7 @@ async def serve(
 
 
 def connections_max(routes: int) -> int:
-    """The number of connections that the process's limit of open files allows; raises the soft limit as far as
-    possible."""
+    """The number of connections that the limit on open files allows; first raises the soft limit if necessary."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * CONNECTIONS_MAX + routes + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""One connection through the proxy: the bytes from its two sides, and the actions on them. Pure.
+"""One connection through the proxy: bytes from its two sides go in, actions come out. Pure.
 
 The client's TCP connection ends at the proxy, so its ``connect()`` succeeds at once. The cost of opening a connection
 over a distance is simulated afterwards: SYN, SYN-ACK and ACK travel like bytes before the proxy connects to the
@@ -92,12 +92,12 @@ class _Lane:
 
 
 class Tunnel:
-    """A connection begun in ``forth.source``. Tell it what happens, then call step() until it returns nothing."""
+    """A connection opened from ``forth.source``. Report events, then call step() until it returns nothing."""
 
     __slots__ = ("_gone", "_lanes", "_phase", "_since")
 
     def __init__(self, forth: Link, back: Link, now: float) -> None:
-        """The client has connected. ``now``: monotonic seconds, here and below."""
+        """Begins when the client has connected. ``now``: monotonic seconds, here and below."""
         self._lanes = (_Lane(forth, Side.TARGET), _Lane(back, Side.CLIENT))  # by the sending side
         self._phase = _Phase.SYN
         self._since = now
@@ -123,7 +123,7 @@ class Tunnel:
             self._phase = _Phase.OPEN
 
     def lost(self, side: Side, now: float) -> None:
-        """A side is gone, or the target could not be reached."""
+        """Notes that a side is gone, or that the target could not be reached."""
         if self.done:
             return
         self._gone[side] = True
@@ -146,7 +146,7 @@ class Tunnel:
         return lane.line.held < (IN_FLIGHT_MAX if flows else HELD_MAX)
 
     def wake_at(self) -> float | None:
-        """The latest time for the next step(), if nothing happens."""
+        """The time by which step() must be called even if no event is reported; ``None`` means never."""
         if self._phase in _AFTER:
             link = self._handshake_link()
             return self._since + link.delay_s if link.passes else None
@@ -155,7 +155,7 @@ class Tunnel:
         return min((due for lane in self._lanes if (due := lane.due_at()) is not None), default=None)
 
     def step(self, now: float) -> list[Action]:
-        """The actions to take now, in order; call again until there are none."""
+        """Returns the actions to take now, in order; call it again until there are none."""
         if self.done:
             return []
         if self._lanes[Side.CLIENT].link.fault is Fault.RESET:

@@ -1,4 +1,4 @@
-"""Changes and directions as messages of wan.proto."""
+"""Converts changes and directions to and from messages of wan.proto."""
 
 from __future__ import annotations
 

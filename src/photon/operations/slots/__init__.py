@@ -1,1 +1,1 @@
-"""Slots as an operator sees them: the registry's knowledge, the files on this machine's disk, and retiring."""
+"""An operator's view of slots: the registry's entries, the files on this machine, and retiring."""

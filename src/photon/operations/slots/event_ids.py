@@ -1,4 +1,4 @@
-"""The event ids behind digests: read from the foreign logs of the datacentres whose logs are on this machine.
+"""Finds the event ids behind digests in the foreign logs on this machine.
 
 It works like a dispatcher's search for reopened ids (``photon.dispatcher.replay.reopened``): the chunks of its logs
 that may cover the times are read again through the adapter. An id in no log here stays a digest.
@@ -35,7 +35,7 @@ class _Site:
 
 
 class Resolver:
-    """The foreign logs of one join. Files stay open until ``close``."""
+    """Resolves digests with the foreign logs of one join, which stay open until ``opened`` ends."""
 
     def __init__(self, sites: list[_Site], adapter: Adapter, digester: Digester) -> None:
         self._sites = sites
@@ -44,7 +44,7 @@ class Resolver:
         self.problems: list[str] = []  # datacentres whose logs are unreadable, a line each
 
     async def resolve(self, page: EntryPage) -> Mapping[bytes, bytes]:
-        """Digest -> event id, for those found."""
+        """Returns digest -> event id for the digests that were found."""
         size = DIGEST_BYTES
         wanted = {page.digests[size * at : size * (at + 1)] for at in range(len(page))}
         found: dict[bytes, bytes] = {}
@@ -77,8 +77,8 @@ class Resolver:
 
 @contextmanager
 def opened(settings: Settings, base: Path, join: str, digester: Digester) -> Iterator[Resolver]:
-    """Opens a resolver over all datacentres of the join whose dispatcher's state and logs are here; there may be
-    none."""
+    """Opens a resolver over all datacentres of the join, if any, whose dispatcher's state and logs are on this
+    machine."""
     adapter = adapter_of(settings, join, base)
     with ExitStack() as stack:
         sites = []

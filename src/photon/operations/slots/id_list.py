@@ -1,6 +1,6 @@
-"""The list of ids that a retirement gives up: JSON Lines with a versioned head, durable before the first reopening.
+"""The list of ids that a retirement gives up: JSON Lines with a versioned head, durable before any id is reopened.
 
-Exactly these may come twice to readers of the slot's uncleared output. A repeated retirement adds new ids to the
+Only these ids may reach readers of the slot's uncleared output twice. A repeated retirement adds new ids to the
 existing list, so that none ever leaves it.
 """
 
@@ -48,7 +48,7 @@ class ListUnusable(PhotonError):
 
 
 def listed(page: EntryPage, event_ids: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, Listed]]:
-    """(digest, line) for each entry of a page. ``event_ids``: digest -> id, of the known ones."""
+    """(digest, line) for each entry of a page. ``event_ids``: digest -> id, if known."""
     names = {int(kind): directory for kind, directory in DIRECTORY_OF.items()}
     columns = (page.times.tolist(), page.kinds.tolist(), page.tokens.tolist())
     for at, (time, kind, token) in enumerate(zip(*columns, strict=True)):
@@ -82,7 +82,7 @@ class IdList:
         return len(self._known)
 
     def open(self) -> None:
-        """Raises ListUnusable, OSError. Opens the list. A torn last line was never relied on, and is cut."""
+        """Reads the existing list; cuts a torn last line, which was never relied on. Raises ListUnusable, OSError."""
         if not self._disk.exists(self.path):
             return
         data = self._disk.read(self.path)
@@ -110,7 +110,7 @@ class IdList:
                 self._waiting.append(msgspec.json.encode(each) + b"\n")
 
     def sync(self) -> None:
-        """Writes added lines; durable, with the file's name, when it returns. Even an empty list has its head."""
+        """Makes added lines and the file's name durable. Writes the head even if the list is empty."""
         self._disk.make_dir(self.path.parent)
         file = self._disk.append(self.path)
         try:

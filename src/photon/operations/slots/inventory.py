@@ -1,4 +1,4 @@
-"""All slots: the registry's knowledge of each, and its files on this machine's disk."""
+"""Lists all slots: the registry's entry for each, and its files on this machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SlotRow:
 
 @dataclass(frozen=True, slots=True)
 class WitnessRow:
-    """One output log: the length witnessed by the registry, compared with the file here."""
+    """One output log: the length that the registry witnessed, compared with the file here."""
 
     kind: str
     number: int
@@ -55,18 +55,18 @@ class WitnessRow:
 
 
 def state_of(settings: Settings, base: Path, datacentre: str, slot: str) -> Path | None:
-    """Returns the state directory of a slot of this datacentre, on its machine."""
+    """Returns the state directory of a slot; ``None`` if the deployment file lacks its datacentre."""
     pipeline = settings.datacentre.get(datacentre)
     return None if pipeline is None else base / pipeline.state / "slots" / slot
 
 
 def has_slot(disk: Disk, state: Path) -> bool:
-    """True if the directory holds a slot, or more of one than the files written by retiring."""
+    """True if the directory holds files of a slot other than those that retiring writes."""
     return any(disk.exists(state / name) for name in (STATE_NAME, REDO_NAME, DURABLE_NAME, MANIFEST_NAME))
 
 
 def on_disk(disk: Disk, state: Path) -> OnDisk | None:
-    """A slot's files on this disk, or ``None``."""
+    """Describes a slot's files on this disk; ``None`` if there are none."""
     if not has_slot(disk, state):
         return None
     redo = [name for name in disk.names(state / REDO_NAME) if name.endswith(REDO_SUFFIX)]
@@ -82,7 +82,7 @@ def on_disk(disk: Disk, state: Path) -> OnDisk | None:
 
 
 def rows_of(settings: Settings, base: Path, disk: Disk, known: Sequence[KnownSlot]) -> list[SlotRow]:
-    """The registry's slots, and directories here that it does not know; by datacentre and name."""
+    """Returns the registry's slots, and directories here that it does not know, by datacentre and name."""
     rows = []
     for each in known:
         state = state_of(settings, base, each.datacentre, each.name)

@@ -1,5 +1,4 @@
-"""The implementation of commands for slots: queries the deployment's registry, checks this machine, refuses unsafe
-actions."""
+"""Implements the commands for slots: queries the registry, checks this machine, and refuses unsafe actions."""
 
 from __future__ import annotations
 
@@ -100,21 +99,21 @@ async def _known(client: RegistryClient) -> list[KnownSlot]:
 
 
 async def all_slots(here: Here) -> list[SlotRow]:
-    """Raises NotAnswered."""
+    """Returns all slots of the registry and of this machine. Raises NotAnswered."""
     async with _registry(here) as client:
         return rows_of(here.settings, here.base, RealDisk(), await _known(client))
 
 
 async def owned_by(here: Here, slot: str, wait_s: float) -> Report:
-    """Counts by shard. Raises NotAnswered."""
+    """Counts the ids that a slot owns, by shard. Raises NotAnswered."""
     async with _registry(here) as client:
         return await count(Asking(client.recovery, SystemClock(), slot, wait_s), slot)
 
 
 # -- retiring --------------------------------------------------------------------------------------------------------
 async def check(here: Here, asked: Asked) -> Checked:
-    """Raises UsageError, RetiringRefused, CopyRefused, NotAnswered if the slot may not be retired, or not in this
-    way."""
+    """Checks that the slot may be retired in this way. Raises UsageError, RetiringRefused, CopyRefused,
+    NotAnswered."""
     async with _registry(here) as client:
         known = {each.name: each for each in await _known(client)}
         if asked.slot not in known:
@@ -134,7 +133,7 @@ def _refuse_what_is_here(here: Here, slot: KnownSlot) -> None:
         raise RetiringRefused(
             f"{state}: is readable, so slot {slot.name} has lost nothing: start its joiner, or any other of "
             f"datacentre {slot.datacentre} on this machine, to redo it. If no joiner can (an older copy, a "
-            "damaged log), move it away and name its output with --copy"
+            "damaged log), move the directory away and name its output with --copy"
         )
 
 
@@ -151,12 +150,12 @@ async def _refuse_what_lives(here: Here, slot: KnownSlot, client: RegistryClient
     again = {each.name: each for each in await _known(client)}.get(slot.name)
     if again is not None and (again.newest, again.witness) != (slot.newest, slot.witness):
         raise RetiringRefused(
-            f"slot {slot.name} is alive: within {watch_s:g} s its joiner ({again.address}) has opened it or written"
+            f"slot {slot.name} is alive: within {watch_s:g} s its joiner ({again.address}) has opened or extended it"
         )
 
 
 async def _opened_another(client: RegistryClient, slot: KnownSlot, address: str) -> bool:
-    """True if the process at this address has opened another slot since."""
+    """True if the process at this address has since opened another slot."""
     there = [each for each in await _known(client) if reached_at(each.address) == address]
     return max((each.newest for each in there), default=0) > slot.newest
 
@@ -194,7 +193,7 @@ def _kept_copy(here: Here, slot: KnownSlot, place: Place | None) -> sealing.Copy
 
 
 def _place_of(here: Here, checked: Checked) -> Place | None:
-    """Returns the slot's place; the keeper's directory if its datacentre is lost completely."""
+    """Returns the slot's place; the keeper's directory if the slot's datacentre is lost completely."""
     copy, place = checked.copy, here.place(checked.slot)
     return Place(copy.kept, copy.root) if place is None and copy is not None and copy.kept is not None else place
 
@@ -241,7 +240,7 @@ def write_list(path: Path, slot: str, entries: list[Listed]) -> None:
 
 
 async def carry_out(here: Here, checked: Checked, asked: Asked, tell: Tell) -> Report:
-    """Retires the slot. Raises PhotonError, OSError; then repeat it."""
+    """Retires the slot. After PhotonError or OSError, repeat the call."""
     slot, clock, disk = checked.slot, SystemClock(), RealDisk()
     async with _registry(here) as client:
 
@@ -271,7 +270,7 @@ async def carry_out(here: Here, checked: Checked, asked: Asked, tell: Tell) -> R
 
 @contextmanager
 def _resolver(here: Here, slot: KnownSlot) -> Iterator[event_ids.Resolver | None]:
-    """``None`` if the deployment file does not tell which join the slot's ids belong to."""
+    """Opens a resolver; ``None`` if the deployment file does not tell the join of the slot's ids."""
     pipeline, digester = here.pipeline(slot.datacentre), _digester(here, slot)
     if pipeline is None or digester is None:
         yield None
@@ -286,8 +285,8 @@ def _digester(here: Here, slot: KnownSlot) -> Digester | None:
 
 
 async def dispatchers(here: Here, slot: KnownSlot) -> dict[str, bool]:
-    """Datacentre -> True if all its dispatchers answer, for those that read the slot's join: they give its ids
-    verdicts again."""
+    """Returns datacentre -> True if all its dispatchers answer, for the datacentres of the slot's join: their
+    dispatchers give its ids new verdicts."""
     pipeline = here.pipeline(slot.datacentre)
     if pipeline is None:
         return {}

@@ -47,11 +47,11 @@ Clear = Callable[[bytes, I64, U64], Awaitable[U8]]  # one attempt; UNKNOWN witho
 
 
 class NotAnswered(PhotonError):
-    """The registry did not answer in time; repeat the command to continue. One line."""
+    """The registry did not answer in time; repeat the command to continue."""
 
 
 class RetiringRefused(PhotonError):
-    """Retiring is not allowed, or not possible. One line."""
+    """Retiring is not allowed, or not possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +109,18 @@ class Asking:
         self._page_ids = page_ids
 
     async def intent(self) -> tuple[int, ...]:
-        """The shards that must be fenced. Raises RetiringRefused, NotAnswered."""
+        """Records the intent; returns the shards that must be fenced. Raises RetiringRefused, NotAnswered."""
         return await self._answered(lambda: self._recovery.retire_slot(self._slot, timeout=ASK_S), "the config group")
 
     async def shards(self) -> tuple[int, ...]:
-        """The shards of the deployment. Raises NotAnswered."""
+        """Returns the shards of the deployment. Raises NotAnswered."""
         deadline = self._deadline()
         while not (found := await self._recovery.shards(timeout=ASK_S)):
             await self._pause(deadline, "no replica reported the shards")
         return found
 
     async def wait_fenced(self, shards: Sequence[int], tell: Tell) -> None:
-        """Raises NotAnswered."""
+        """Waits until all shards are fenced against the slot. Raises NotAnswered."""
         deadline = self._deadline()
         for done, shard in enumerate(shards):
             tell(f"fenced: {done} of {len(shards)} shards")
@@ -134,7 +134,7 @@ class Asking:
         )
 
     async def owned(self, shard: int) -> AsyncIterator[EntryPage]:
-        """Pages of the slot's owned ids in a shard. Raises NotAnswered."""
+        """Yields pages of the slot's owned ids in a shard. Raises NotAnswered."""
         cursor = b""
         while True:
             page = await self._answered(
@@ -168,7 +168,7 @@ class Asking:
             await self._pause(deadline, "not all ids were given up")
 
     async def cleared(self, clear: Clear, digests: bytes, times: I64, tokens: U64) -> U8:
-        """Asks until all answers are known. Raises NotAnswered."""
+        """Clears ids, asking until all answers are known. Raises NotAnswered."""
         deadline = self._deadline()
         while True:
             answers = await clear(digests, times, tokens)
@@ -210,7 +210,7 @@ async def count(asking: Asking, slot: str, each_page: Callable[[EntryPage], Awai
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """One slot's retirement with all its inputs. ``run`` it."""
+    """The retirement of one slot with all its inputs; ``run`` carries it out."""
 
     slot: str
     asking: Asking
@@ -226,7 +226,7 @@ class Retirement:
     digester: Digester | None = None
 
     async def run(self) -> Report:
-        """Retires the slot. Raises PhotonError, OSError; then repeat it."""
+        """Retires the slot. After PhotonError or OSError, repeat the call."""
         self.id_list.open()
         if self.place is not None:
             root = None if self.copy is None else self.copy.root
@@ -268,7 +268,7 @@ class Retirement:
         self.tell(f"the copy is sealed: {sum(copy.lengths.values()):,} bytes of {many(len(copy.files), 'file')}")
 
     def _seal_kept(self, directory: Path, copy: sealing.Copy) -> None:
-        """Seals the keeper's copy: the keeper, which may be running, can no longer extend it."""
+        """Seals the keeper's copy, so that the keeper, which may be running, can no longer extend it."""
         lock = SlotLock(directory)
         lock.take(wait_s=LOCK_WAIT_S)
         try:
@@ -281,7 +281,7 @@ class Retirement:
         sealing.measure(self.disk, copy, self.witness)
 
     async def _list(self, report: Report) -> None:
-        """Lists all ids to give up, durably, before any is given up."""
+        """Makes the list of ids durable before any of them is given up."""
         report.ids_path = self.id_list.path
         for shard in report.shards:
             counted = ShardCount(shard)

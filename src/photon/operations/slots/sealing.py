@@ -60,14 +60,14 @@ class Retiring(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fiel
 
 
 class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
-    """``sealed.json``."""
+    """``sealed.json``: marks a copy that its keeper may no longer extend."""
 
     slot: str
 
 
 @dataclass(slots=True, eq=False)
 class CopyRefused(PhotonError):
-    """The named copy cannot be sealed. One line."""
+    """The named copy cannot be sealed."""
 
     path: Path
     why: str
@@ -100,7 +100,7 @@ class Copy:
 
 
 def add_marks(disk: Disk, copy: Copy, state: Path) -> Copy:
-    """Adds the damaged ranges in a state directory: their events were given back, so they are not sealed.
+    """Adds the damaged ranges noted in a state directory. Their events were given back, so they are not sealed.
 
     Raises PublishedDamaged, OSError.
     """
@@ -115,13 +115,13 @@ def add_marks(disk: Disk, copy: Copy, state: Path) -> Copy:
 
 
 def find_kept(disk: Disk, directory: Path, slot: str) -> Copy:
-    """The keeper's copy in this directory; it may have no files yet."""
+    """Returns the keeper's copy in this directory, which may have no files yet."""
     root = directory / OUTPUT_NAME
     return add_marks(disk, Copy(root, _files(disk, root, slot), kept=directory, slot=slot), directory)
 
 
 def _files(disk: Disk, root: Path, slot: str) -> list[CopiedFile]:
-    """The slot's files; the plain form if both exist."""
+    """Returns the slot's files; the uncompressed form if both exist."""
     found = {}
     for kind in DIRECTORIES:
         names = disk.names(root / kind)
@@ -134,7 +134,7 @@ def _files(disk: Disk, root: Path, slot: str) -> list[CopiedFile]:
 
 
 def kept_copies(disk: Disk, settings: Settings, base: Path, of: CopyOf) -> list[Copy]:
-    """The keepers' copies on this machine, the most recently extended first."""
+    """Returns the keepers' copies on this machine, the most recently extended first."""
     found = []
     for pipeline in settings.datacentre.values():
         directory = kept_directory(base / pipeline.state, of.datacentre, of.slot)
@@ -144,7 +144,7 @@ def kept_copies(disk: Disk, settings: Settings, base: Path, of: CopyOf) -> list[
 
 
 def seal(disk: Disk, directory: Path, of: CopyOf) -> None:
-    """Seals the copy: the keeper can no longer extend it. Call it with the copy's lock. A repetition changes nothing.
+    """Seals the copy, which the keeper can then no longer extend. Hold the copy's lock. May be repeated.
 
     Bytes never acknowledged by the keeper are cut off, as they may be torn. Raises CopyDamaged, OSError.
     """
@@ -162,8 +162,8 @@ def find_copy(root: Path, slot: str) -> Copy:
 
 
 def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
-    """Fills in lengths, and the bytes missing compared with the witness. Raises CopyRefused, OSError. Changes
-    nothing."""
+    """Fills in lengths, and the bytes that the copy lacks compared with the witness. Changes no file. Raises
+    CopyRefused, OSError."""
     copy.lengths, copy.lacking = {}, {}
     for file in copy.files:
         length = sum(map(len, blocks(disk, file)))
@@ -184,7 +184,7 @@ def measure(disk: Disk, copy: Copy, witness: Witness) -> None:
 
 
 def _to_whole_events(disk: Disk, file: CopiedFile, length: int) -> int:
-    """The length without the last event's records, if some of them are missing."""
+    """Returns the length; without the last event's records if some of them are missing."""
     size = BLOCK_BYTES
     while length:
         begin = max(length - size, 0)
@@ -200,7 +200,7 @@ def _to_whole_events(disk: Disk, file: CopiedFile, length: int) -> int:
 
 
 def blocks(disk: Disk, file: CopiedFile) -> Iterator[bytes]:
-    """Whole lines, blank ones in place of damaged ranges; a torn last one is left out. Raises CopyRefused for a
+    """Yields whole lines, blank ones in place of damaged ranges; skips a torn last one. Raises CopyRefused for a
     damaged compressed file, OSError."""
     rest = b""
     for part in _parts(disk, file):
@@ -288,7 +288,7 @@ def _refs(file: CopiedFile, block: bytes) -> OutputRefs:
 
 
 def publish(disk: Disk, state: Path, slot: str, copy: Copy | None, output: Path) -> None:
-    """Shows readers the remaining part of the slot: the sealed copy, or nothing. ``output``: the pipeline's own."""
+    """Shows readers what remains of the slot: the sealed copy, or nothing. ``output``: the pipeline's output."""
     disk.make_dir(state)
     if copy is None:
         disk.replace(state / RETIRED_NAME, retired_bytes(slot))
@@ -311,7 +311,7 @@ def was_begun(disk: Disk, state: Path) -> bool:
 
 
 def begun_with(disk: Disk, state: Path) -> Path | None:
-    """The copy with which retiring was begun; ``None`` if without one, or not begun. Raises CopyRefused."""
+    """Returns the copy named when retiring began; ``None`` without one, or if not begun. Raises CopyRefused."""
     path = state / RETIRING_NAME
     if not disk.exists(path):
         return None
@@ -323,9 +323,9 @@ def begun_with(disk: Disk, state: Path) -> Path | None:
 
 
 def begin(disk: Disk, state: Path, slot: str, copy: Path | None, *, already: bool) -> None:
-    """Records the way of the retirement, before its intent. ``already``: the registry has the intent.
+    """Records which copy the retirement uses, before the intent. ``already``: the registry has the intent.
 
-    Raises CopyRefused if it was begun in another way.
+    Raises CopyRefused if the retirement was begun with another copy.
     """
     path = state / RETIRING_NAME
     named = None if copy is None else str(copy.resolve())

@@ -162,7 +162,7 @@ async def test_verified_against_the_generators_truth(
     assert done[0] == "docker stop --time 25 id-generator-1"
     assert done[-1] == "docker start id-generator-1"
     docker.answers["feed check"] = Done(0, "nonsense", "")
-    with pytest.raises(ChaosFailed, match="printed unexpected text: 'nonsense'"):
+    with pytest.raises(ChaosFailed, match="did not print the expected JSON: 'nonsense'"):
         await around.checks(tmp_path)
 
 

@@ -38,7 +38,7 @@ def test_a_small_one_is_filled_and_emptied(small: Path) -> None:
 
 def test_one_that_others_need_is_not_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disks, "FREE_MAX", 0)
-    with pytest.raises(ChaosFailed, match="which others may need"):
+    with pytest.raises(ChaosFailed, match="which other processes may need"):
         disks.fill(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -129,10 +129,10 @@ async def test_nobody_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nobody() -> None:
         return None
 
-    with pytest.raises(ChaosFailed, match="nobody leads"):
+    with pytest.raises(ChaosFailed, match="has had no leader"):
         await Faults(FakeTarget(), TOPOLOGY, nobody, None).begin(0, Step(0, 1, Do.KILL, ("leader",)))
 
 
 async def test_logs_of_others_are_not_truncated() -> None:
-    with pytest.raises(ChaosFailed, match="not written by this run"):
+    with pytest.raises(ChaosFailed, match="does not write the logs"):
         await made(FakeTarget(), logs=False).begin(0, Step(0, 1, Do.TRUNCATE, ("east",)))

@@ -72,11 +72,11 @@ def test_what_is_too_much(steps: list[Step], says: str) -> None:
     ("step", "says"),
     [
         (Step(0, 1, Do.KILL, ("joiner north-1",)), "no process 'joiner north-1'"),
-        (Step(0, 1, Do.KILL, ()), "names 0 of process"),
+        (Step(0, 1, Do.KILL, ()), "the number of targets (process) is 0"),
         (Step(0, 1, Do.CUT, ("east", "north")), "no region 'north'; there are: central, east, west"),
         (Step(0, 1, Do.CUT, ("east", "east")), "names east twice"),
         (Step(0, 1, Do.AWAY, ("central",)), "no datacentre 'central'"),
-        (Step(0, 1, Do.LOSS, ("east",)), "names 1 of region, needs 2"),
+        (Step(0, 1, Do.LOSS, ("east",)), "(region) is 1, but must be 2"),
     ],
 )
 def test_a_target_that_is_not_there(step: Step, says: str) -> None:

@@ -32,11 +32,11 @@ def test_a_fault_is_read() -> None:
         (fault("at = 1", "for = 2", 'do = "restart"', 'target = ["x"]'), "restart has no duration; leave out 'for'"),
         (fault("at = 55", "for = 10", 'do = "pause"', 'target = ["x"]'), "ends at 65 s, after the scenario's 60 s"),
         (fault("at = 1", "for = 1", 'do = "delay"', 'target = ["a", "b"]'), "needs delay"),
-        (fault("at = 1", "for = 1", 'do = "pause"', "skew = 3"), "skew has no meaning"),
+        (fault("at = 1", "for = 1", 'do = "pause"', "skew = 3"), "skew does not apply"),
         (fault("at = 1", "for = 1", 'do = "loss"', 'target = ["a"]'), "needs two regions"),
         (HEAD + b"rates = 3", "rates"),
         (HEAD + b"[random]\nevery = 0", "random.every"),
-        (b'version = 1\nabout = "x"\nseconds = 0', "seconds are more than 0"),
+        (b'version = 1\nabout = "x"\nseconds = 0', "seconds must be above 0"),
     ],
 )
 def test_what_is_wrong_is_said(data: bytes, says: str) -> None:
@@ -79,5 +79,5 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_one_fault_by_hand() -> None:
     step = by_hand(Do.CUT, ["east"], 3.0, fault="reset", both=None)
     assert step == Step(0.0, 3.0, Do.CUT, ("east",), {"fault": "reset"})
-    with pytest.raises(WrongScenario, match="skew has no meaning"):
+    with pytest.raises(WrongScenario, match="skew does not apply"):
         by_hand(Do.KILL, ["x"], 0.0, skew=3.0)

@@ -136,5 +136,5 @@ def test_a_second_day_is_a_stream_of_its_own(tmp_path: Path) -> None:
 def test_what_a_day_that_was_cut_short_left_is_refused(tmp_path: Path) -> None:
     write_day(DayOptions([tmp_path], date(2024, 2, 28), 100, 1))
     (tmp_path / "streams.json").unlink()
-    with pytest.raises(UsageError, match="is left over from an interrupted day"):
+    with pytest.raises(UsageError, match="is left over from an interrupted run"):
         write_day(DayOptions([tmp_path], date(2024, 2, 28), 100, 1))

@@ -73,7 +73,7 @@ async def test_one_that_lives_may_not(world: World) -> None:
     world.healthy = False
     for moved in (slot(newest=8), slot(length=101)):
         world.said = [slot(), moved]
-        assert "is alive: within 0 s its joiner (host:1) has opened it or written" in await world.refused()
+        assert "is alive: within 0 s its joiner (host:1) has opened or extended it" in await world.refused()
 
 
 async def test_one_that_can_be_read_here_may_not(world: World) -> None:
