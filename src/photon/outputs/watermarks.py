@@ -1,8 +1,9 @@
 """Watermarks of a pipeline's output: the event times up to which it is complete, with cursors.
 
 A *pair* is a time and a cursor: every record with an earlier event time that this pipeline will ever publish is
-before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; times and cursors never decrease. Each
-pair is valid by itself, so old ones may be dropped. As a line of JSON::
+before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; times and cursors never decrease,
+except where a slot was retired with less than it had shown. Each pair is valid by itself, so old ones may be dropped.
+As a line of JSON::
 
     {"photon_watermark":1,"at_ns":…,"exact_ns":…,"percentile_ns":…,"waiting":12,"held_by":[…],"cursor":{…}}
 

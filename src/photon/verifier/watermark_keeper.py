@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +39,8 @@ class WatermarkKeeper:
     """Keeps a pipeline's watermarks.
 
     ``undecided``: the dispatcher's state at one moment, ``None`` until it has reported; ``slots``: then asks each
-    slot that may still publish; ``cursor``: the end of the published output. ``within_ns``: as in ``Watermarks``.
-    ``timed`` false: the events have no time of their own, so there never is a watermark.
+    slot that may still publish; ``cursor``: the end of the published output, and retired slots. ``within_ns``: as in
+    ``Watermarks``. ``timed`` false: the events have no time of their own, so there never is a watermark.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class WatermarkKeeper:
         *,
         undecided: Callable[[], AbstractContextManager[Asked | None]],
         slots: Callable[[], Awaitable[Sequence[SlotShown]]],
-        cursor: Callable[[], Cursor],
+        cursor: Callable[[], tuple[Cursor, Collection[str]]],
         timed: bool = True,
     ) -> None:
         self._disk, self._clock, self._state, self._within_ns = disk, clock, state, within_ns
@@ -103,7 +103,7 @@ class WatermarkKeeper:
                 return self.watermarks.held(at_ns, "its dispatcher has not reported yet")
             slots = await self._slots()
             # No pause until the pair is journaled: lines published meanwhile are compared with it.
-            return self.watermarks.take(Sample(at_ns, asked, slots, self._cursor()))
+            return self.watermarks.take(Sample(at_ns, asked, slots, *self._cursor()))
 
     # -- what it says ------------------------------------------------------------------------------------------------
     def details(self) -> dict[str, Any]:

@@ -76,10 +76,10 @@ class _Pipeline:
         self.order.append("slots")
         return self.slots
 
-    def _cursor(self) -> Cursor:
+    def _cursor(self) -> tuple[Cursor, Sequence[str]]:
         self.order.append("published")
         others = {OutputLog(f"other-{number}", "joined"): Position(1, 5) for number in range(self.others)}
-        return Cursor({LOG: Position(1, self.at), **others})
+        return Cursor({LOG: Position(1, self.at), **others}), ()
 
 
 @pytest.fixture
