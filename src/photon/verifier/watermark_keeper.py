@@ -55,15 +55,16 @@ class WatermarkKeeper:
         cursor: Callable[[], tuple[Cursor, Collection[str]]],
         timed: bool = True,
     ) -> None:
-        self._disk, self._clock, self._state, self._within_ns = disk, clock, state, within_ns
+        self._clock, self._within_ns = clock, within_ns
+        self._journal = Journal(disk, state)
         self._undecided, self._slots, self._cursor = undecided, slots, cursor
         self.watermarks = Watermarks(within_ns)
         self._timed = timed
         self._said = ""
 
     def open(self) -> None:
-        """Opens the journal. Call it once no other process keeps these watermarks. Raises OSError."""
-        self._journal = Journal(self._disk, self._state)
+        """Opens the journal. Call it once no other process keeps these watermarks; then ``close`` at the end, after
+        the last ``published``. Raises OSError."""
         entries = self._journal.begin()
         late = [each for each in entries if isinstance(each, Late)]
         self.watermarks = Watermarks(self._within_ns, pairs_of(entries), late)
