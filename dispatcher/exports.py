@@ -61,13 +61,12 @@ class Exports:
         self.flush()
 
     def _recover(self, warn: Callable[[str], None]) -> None:
-        gone = self._log.forget_gone()
         if self._state.number_behind(self._log.upto):
             warn(f"{self._state.path}: was lost or is older than what it has exported; lines may be exported again")
         if self._log.upto > self._state.exported_upto():
             self._state.exported(self._log.upto)
         rows = self._state.outbox(FLUSH_LINES)
-        changed = bool(gone)
+        changed = False
         for log in LOGS:
             path = self._log.path(log)
             try:
@@ -80,8 +79,6 @@ class Exports:
             except PublishedDamaged as damaged:
                 self._log.skip(log)
                 warn(f"{damaged}; continuing in {self._next(log)}")
-        for name in gone:
-            warn(f"{name}: is gone; it is no longer listed for readers")
         if changed:
             self._log.show()
 

@@ -106,8 +106,9 @@ class PublishedWatermark:
         if exact_ns is None and percentile_ns is None and not late:
             return
         if self._journal is None:
-            self._journal = Journal(self._disk, self._place.state)
-            entries = self._journal.begin()
+            journal = Journal(self._disk, self._place.state)
+            entries = journal.begin()
+            self._journal = journal  # only now: without its entries, times might go back
             self._last = next(iter(pairs_of(entries)[-1:]), self._last)
             for each in entries:
                 if isinstance(each, Late):

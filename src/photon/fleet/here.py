@@ -49,6 +49,7 @@ from photon.idregistry.client.deployment_key import key_path, read_key
 from photon.objects.paths import ObjectPath, placed
 from photon.outputs import OutputPlace, SlotOutput, read_slot
 from photon.outputs.damaged import unreadable
+from photon.outputs.output_places import EXPORTS_DIRECTORY
 from photon.outputs.published import GONE
 from photon.tables.configured import open_tables
 from photon.tables.standing import look, old_locks
@@ -577,6 +578,8 @@ def output_ranges(settings: Settings, base: Path, here: Sequence[str]) -> list[O
         for state in place.states(disk):
             with suppress(PhotonError, OSError):  # ``states`` reports it
                 slot = read_slot(disk, state)
+                if state.parent.name == EXPORTS_DIRECTORY:  # a dispatcher lists no final files: its closed ones are
+                    slot = replace(slot, files=tuple(replace(file, final=file.closed) for file in slot.files))
                 found += _ranges(disk, slot, slot.output or place.output)
     return found
 

@@ -119,12 +119,13 @@ class PublishedEnd:
         self._disk, self._slots = disk, slots
         self._listings: dict[Path, SlotListing] = {}
 
-    def look(self) -> Cursor:
-        """Returns the present end. Raises PublishedDamaged, OSError."""
+    def look(self) -> tuple[Cursor, frozenset[str]]:
+        """Returns the present end, and the names of retired slots. Raises PublishedDamaged, OSError."""
         states = slot_states(self._disk, self._slots)
         self._listings = {each: self._listings.get(each) or SlotListing(self._disk, each) for each in states}
-        found = end_of(listing.look() for listing in self._listings.values())
+        slots = [listing.look() for listing in self._listings.values()]
+        found = end_of(slots)
         for log, at in found.positions.items():
             if (listing := self._listings.get(self._slots / log.slot)) is not None:
                 listing.forget(log.kind, at.number)
-        return found
+        return found, frozenset(each.slot for each in slots if each.retired)

@@ -1,8 +1,9 @@
 """Watermarks of a pipeline's output: the event times up to which it is complete, with cursors.
 
 A *pair* is a time and a cursor: every record with an earlier event time that this pipeline will ever publish is
-before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; times and cursors never decrease. Each
-pair is valid by itself, so old ones may be dropped. As a line of JSON::
+before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; times and cursors never decrease,
+except where a slot was retired with less than it had shown. Each pair is valid by itself, so old ones may be dropped.
+As a line of JSON::
 
     {"photon_watermark":1,"at_ns":…,"exact_ns":…,"percentile_ns":…,"waiting":12,"held_by":[…],"cursor":{…}}
 
@@ -210,12 +211,12 @@ class Journal:
     def __init__(self, disk: Disk, state: Path) -> None:
         self._disk = disk
         self._state = state
-        disk.make_dir((state / JOURNAL).parent)
         self._file: AppendFile | None = None
         self._lines = 0
 
     def begin(self) -> list[Entry]:
         """Reads and rewrites the journal, which also happens whenever it is long; returns the remaining entries."""
+        self._disk.make_dir((self._state / JOURNAL).parent)
         kept, data = _fewer(read_journal(self._disk, self._state))
         self._disk.replace(self._state / JOURNAL, data)  # if this fails, the old file is still open
         file = self._disk.append(self._state / JOURNAL)
@@ -224,14 +225,18 @@ class Journal:
         return kept
 
     def add(self, entry: Entry) -> None:
-        file = self._file
-        assert file is not None
-        file.write(entry.encode() + b"\n")
-        file.sync()
+        """Raises OSError; then the next call rewrites the journal before it appends."""
+        line = entry.encode() + b"\n"
+        if self._file is None or self._lines + 1 >= LINES_MAX or self._file.size + len(line) > BYTES_MAX:
+            self.begin()
+        assert self._file is not None
+        try:
+            self._file.write(line)
+            self._file.sync()
+        except OSError:
+            self.close()  # its end may be torn
+            raise
         self._lines += 1
-        if self._lines >= LINES_MAX or file.size > BYTES_MAX:
-            with suppress(OSError):  # a full disk: the entry is there, and the next one tries again
-                self.begin()
 
     def close(self) -> None:
         if self._file is not None:

@@ -71,6 +71,12 @@ class _CheckedSlot:
     # (kind of output, log) -> since when it lacks a record named in a line; monotonic seconds.
     missing: dict[tuple[str, str], float] = field(default_factory=dict)
 
+    def close(self) -> None:
+        """Closes the checker; the next one reads its place again."""
+        if self.checker is not None:
+            self.checker.close()
+            self.checker = None
+
 
 Slots = Callable[[], Mapping[str, tuple[Path, AlarmLog]]]  # name -> (state directory, alarms) of the existing slots
 
@@ -116,7 +122,7 @@ class CheckLoop:
         busy = False
         slots = self.slots()
         for gone in set(self._own) - set(slots):
-            del self._own[gone]
+            self._own.pop(gone).close()
         for name, (state, alarms) in slots.items():
             own = self._own.setdefault(name, _CheckedSlot())
             if stop.is_set() or self.clock.monotonic() < own.not_before_s:
@@ -163,9 +169,7 @@ class CheckLoop:
 
     def _trouble(self, name: str, own: _CheckedSlot, error: Exception) -> None:
         own.not_before_s = self.clock.monotonic() + RETRY_S
-        if own.checker is not None:
-            own.checker.close()
-            own.checker = None  # the next one reads its place again
+        own.close()
         if (text := one_line(error)) != own.said:
             own.said = text
             log.error("slot is not checked against its sources", slot=name, why=text)

@@ -26,7 +26,7 @@ from photon.config.structured import get_logger
 from photon.config.versioned_file import read_versioned
 from photon.idregistry.api import DIGEST_BYTES, Answer, Digester, Registry
 from photon.outputs.log.format import Cleared, DamagedRange, Durable
-from photon.outputs.published import read_damaged, readable
+from photon.outputs.published import PublishedDamaged, read_damaged, readable
 
 log = get_logger(__name__)
 
@@ -287,7 +287,7 @@ class Verifier:
 
     # -- small files -----------------------------------------------------------------------------------------
     def _read_durable(self) -> dict[str, int]:
-        durable = read_versioned(self.disk, self._durable_path, Durable, VerifierDamaged)
+        durable = read_versioned(self.disk, self._durable_path, Durable, PublishedDamaged)
         return {} if durable is None else durable.files | (durable.clearable or {})
 
     def _load(self) -> dict[str, int]:

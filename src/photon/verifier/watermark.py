@@ -14,7 +14,7 @@ for the end of the published output, without any lock. In another order an event
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -74,6 +74,7 @@ class Sample:
     undecided: Asked
     slots: Sequence[SlotShown]
     cursor: Cursor
+    retired: Collection[str] = ()  # slots whose end in ``cursor`` is final, even if more was shown before
 
 
 @dataclass(slots=True)
@@ -153,7 +154,7 @@ class Watermarks:
                 percentile_ns = max(percentile_ns, exact_ns)  # after an outage, lateness keeps it back for long
         held_by = tuple(self._holders(sample, shown_ns, silent))
         waiting = 0 if percentile_ns is None else self._waiting(sample, percentile_ns)
-        return Pair(sample.at_ns, exact_ns, percentile_ns, waiting, _further(last, sample.cursor), held_by)
+        return Pair(sample.at_ns, exact_ns, percentile_ns, waiting, _further(last, sample), held_by)
 
     def _waiting(self, sample: Sample, before_ns: int) -> int:
         """The number of events before a time still to be published: those without a verdict, and one for each slot
@@ -230,7 +231,7 @@ class Watermarks:
             if at.number > number:
                 continue
             begin = at.offset if at.number == number else 0
-            if not rows or rows[-1][0] != begin:
+            if not rows or begin < rows[-1][0]:  # a retired slot may end before older pairs
                 rows.append((begin, ANY_NS if pair.exact_ns is None else pair.exact_ns, least_ns))
             if begin <= first:
                 break
@@ -242,10 +243,16 @@ def _later(before_ns: int | None, now_ns: int) -> int:
     return now_ns if before_ns is None else max(before_ns, now_ns)
 
 
-def _further(last: Pair | None, cursor: Cursor) -> Cursor:
-    """Returns the furthest position of each log, as a power cut may revert a publication for a while."""
+def _further(last: Pair | None, sample: Sample) -> Cursor:
+    """Returns the furthest position of each log, as a power cut may revert a publication for a while; of a retired
+    slot its end, as no reader can pass it."""
     before = {} if last is None else last.cursor.positions
-    return Cursor({log: max(at, before.get(log, at)) for log, at in cursor.positions.items()})
+    return Cursor(
+        {
+            log: at if log.slot in sample.retired else max(at, before.get(log, at))
+            for log, at in sample.cursor.positions.items()
+        }
+    )
 
 
 def _log_of(file: str) -> tuple[OutputLog, int]:

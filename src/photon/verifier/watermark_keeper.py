@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +39,8 @@ class WatermarkKeeper:
     """Keeps a pipeline's watermarks.
 
     ``undecided``: the dispatcher's state at one moment, ``None`` until it has reported; ``slots``: then asks each
-    slot that may still publish; ``cursor``: the end of the published output. ``within_ns``: as in ``Watermarks``.
-    ``timed`` false: the events have no time of their own, so there never is a watermark.
+    slot that may still publish; ``cursor``: the end of the published output, and retired slots. ``within_ns``: as in
+    ``Watermarks``. ``timed`` false: the events have no time of their own, so there never is a watermark.
     """
 
     def __init__(
@@ -52,18 +52,19 @@ class WatermarkKeeper:
         *,
         undecided: Callable[[], AbstractContextManager[Asked | None]],
         slots: Callable[[], Awaitable[Sequence[SlotShown]]],
-        cursor: Callable[[], Cursor],
+        cursor: Callable[[], tuple[Cursor, Collection[str]]],
         timed: bool = True,
     ) -> None:
-        self._disk, self._clock, self._state, self._within_ns = disk, clock, state, within_ns
+        self._clock, self._within_ns = clock, within_ns
+        self._journal = Journal(disk, state)
         self._undecided, self._slots, self._cursor = undecided, slots, cursor
         self.watermarks = Watermarks(within_ns)
         self._timed = timed
         self._said = ""
 
     def open(self) -> None:
-        """Opens the journal. Call it once no other process keeps these watermarks. Raises OSError."""
-        self._journal = Journal(self._disk, self._state)
+        """Opens the journal. Call it once no other process keeps these watermarks; then ``close`` at the end, after
+        the last ``published``. Raises OSError."""
         entries = self._journal.begin()
         late = [each for each in entries if isinstance(each, Late)]
         self.watermarks = Watermarks(self._within_ns, pairs_of(entries), late)
@@ -103,7 +104,7 @@ class WatermarkKeeper:
                 return self.watermarks.held(at_ns, "its dispatcher has not reported yet")
             slots = await self._slots()
             # No pause until the pair is journaled: lines published meanwhile are compared with it.
-            return self.watermarks.take(Sample(at_ns, asked, slots, self._cursor()))
+            return self.watermarks.take(Sample(at_ns, asked, slots, *self._cursor()))
 
     # -- what it says ------------------------------------------------------------------------------------------------
     def details(self) -> dict[str, Any]:

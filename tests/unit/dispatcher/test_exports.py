@@ -17,6 +17,8 @@ from photon.config.disk import RealDisk
 from photon.dispatcher.events import Export
 from photon.dispatcher.exports import Exports
 from photon.dispatcher.state import Changes, State
+from photon.outputs import Cursor, OutputPlace, Reader
+from photon.outputs.content import OutputMissing
 from photon.outputs.log.writer import NotOfThisState
 
 
@@ -54,6 +56,30 @@ def test_a_file_that_somebody_touched_is_left_alone(tmp_path: Path, what: str) -
     assert len(warnings) == 1
     assert "late/dispatcher-000001.jsonl" in warnings[0]
     exports.close()
+    state.close()
+
+
+def test_a_reader_of_a_file_that_was_archived_goes_on_after_a_restart(tmp_path: Path) -> None:
+    state, place, warnings = State(tmp_path / "s"), OutputPlace(tmp_path, tmp_path / "p"), list[str]()
+    cursor = Cursor()
+
+    def exported(line: bytes) -> None:
+        exports = Exports(tmp_path, RealDisk(), state, place.state, warn=warnings.append, roll_bytes=1)
+        add(state, "late", line)
+        exports.flush()
+        exports.close()
+
+    exported(b"one\n")
+    for block in Reader(RealDisk(), place, ("late",)).read():
+        cursor = cursor.moved(block.place, block.end())
+    exported(b"two\n")
+    (tmp_path / "late/dispatcher-000001.jsonl").unlink()
+    exported(b"three\n")
+    read = Reader(RealDisk(), place, ("late",), cursor=cursor).read()
+    assert [block.data for block in read] == [b"two\n", b"three\n"]
+    with pytest.raises(OutputMissing, match=r"archived, or lost; .* the cursor after it is"):
+        list(Reader(RealDisk(), place, ("late",)).read())
+    assert warnings == []
     state.close()
 
 

@@ -262,3 +262,21 @@ def test_output_that_cannot_be_read_is_gathered(tmp_path: Path) -> None:
         ("east-1-000001.jsonl", 0, length, "", True),
         ("east-1-000004.jsonl", 0, length, "", False),
     ]
+
+
+def test_a_dispatcher_s_finished_files_may_have_been_archived(tmp_path: Path) -> None:
+    exports = WrittenSlot(tmp_path, "dispatcher", directory="exports")
+    for number in (1, 2, 3):
+        exports.append(number, lines(0, 5), "rejected")
+        exports.path(number, "rejected").unlink()
+    exports.roll(1, "rejected")
+    exports.roll(3, "rejected")
+    file = CONFIG.format(address="127.0.0.1:7003").replace('"output"', '"out"').replace("state/east", "state")
+    (tmp_path / "photon.toml").write_text(file)
+    settings = load(tmp_path / "photon.toml", environment={}, flags=())
+    found = here.output_ranges(settings, tmp_path, ["east"])
+    assert [(Path(each.path).name, each.moved) for each in found] == [
+        ("dispatcher-000001.jsonl", True),
+        ("dispatcher-000002.jsonl", False),
+        ("dispatcher-000003.jsonl", False),
+    ]

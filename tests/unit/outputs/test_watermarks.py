@@ -119,16 +119,16 @@ def test_a_reader_far_behind_holds_no_more_than_is_left_and_is_never_told_less(
 def test_the_end_of_what_slots_published_is_found_again_and_again(tmp_path: Path) -> None:
     slot = WrittenSlot(tmp_path)
     end = PublishedEnd(RealDisk(), slot.place.state / "slots")
-    assert end.look() == Cursor()
+    assert end.look() == (Cursor(), set())
     slot.append(1, lines(0, 3))
-    first = end.look()
+    first, _ = end.look()
     assert first.positions[LOG] == (1, slot.files[slot.name(1)])
     slot.roll(1)
     slot.compress(1)
     slot.list(1)
     slot.append(2, lines(3, 1))
     slot.append(1, lines(0, 1), "unmatched")
-    assert end.look().positions == {
+    assert end.look()[0].positions == {
         LOG: (2, slot.files[slot.name(2)]),
         OutputLog("s0", "unmatched"): (1, slot.files[slot.name(1, "unmatched")]),
     }

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import os
+from concurrent.futures import ThreadPoolExecutor
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +20,12 @@ from photon.outputs.published import read_slot
 from photon.verifier import checker as checker_module
 from photon.verifier.alarms import AlarmKind, AlarmLog, open_alarms
 from photon.verifier.checker import Checker, LineFinding
+from photon.verifier.service import RETRY_S, CheckLoop, ServiceLimits
 from photon.verifier.source_finder import SourceFinder
 from photon.verifier.status import checked_bytes
 from photon.verifier.verifier import OutputShort, VerifierDamaged
 from tests.dying_disk import DyingDisk, Killed
+from tests.kit.clock import ManualClock
 from tests.unit.verifier.logs import ADAPTER, AT_NS, Logs
 
 S = 10**9
@@ -144,6 +150,25 @@ def test_bytes_that_are_missing_below_the_published_length(setup: Setup) -> None
     (setup.output / JOINED).write_bytes(b"")
     with pytest.raises(OutputShort, match="were published"):
         setup.checker().step(AT_NS)
+
+
+@pytest.mark.parametrize("case", ["cut short", "its slot goes"])
+async def test_an_output_file_that_is_not_read_on_is_closed(setup: Setup, case: str) -> None:
+    setup.publish(joined=b"".join(setup.logs.joined(*range(10))))
+    slots = {"s0": (setup.state, AlarmLog(RealDisk(), setup.state / "verifier", "s0"))}
+    clock, sources = ManualClock(), setup.checker()._sources
+    loop = CheckLoop(RealDisk(), clock, setup.output, sources, lambda: slots, ServiceLimits(check_share=1.0))
+    if case == "cut short":
+        (setup.output / JOINED).write_bytes(b"")
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(3):
+            await loop._round(pool, asyncio.Event())
+            clock.passes(RETRY_S)
+        if case == "its slot goes":
+            slots.clear()
+        await loop._round(pool, asyncio.Event())
+    sources.close()
+    assert str(setup.output / JOINED) not in map(os.path.realpath, glob("/proc/self/fd/*"))
 
 
 def test_a_damaged_position_says_what_to_do(setup: Setup) -> None:

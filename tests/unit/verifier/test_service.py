@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from glob import glob
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,6 +22,7 @@ from photon.idregistry.core.outcomes import Refusal
 from photon.idregistry.core.scans import EntryPage
 from photon.outputs.damaged import add_damaged
 from photon.outputs.log.format import DamagedRange
+from photon.outputs.watermarks import JOURNAL, late_in, read_journal
 from photon.verifier.alarms import Alarm, open_alarms
 from photon.verifier.checker import Checker
 from photon.verifier.lock import VerifierBusy
@@ -31,6 +35,7 @@ from tests.lines import undone_lines
 from tests.simulation.world.registry import CLEARED
 from tests.unit.joiner.helpers import DIGESTER, SLOT, FakeRegistry, event
 from tests.unit.verifier.logs import ADAPTER, side
+from tests.unit.verifier.test_watermark_keeper import Pipeline
 
 TOKEN = 1 << 40 | 1
 QUICK = ServiceLimits(period_s=0.01, retry_s=0.01, discover_s=0.01, owned_alarm_s=0.05, check_share=0.0)
@@ -271,6 +276,33 @@ async def test_a_short_output_file_costs_no_descriptors(setup: Setup, monkeypatc
     assert set(opened) == set(closed)
     (_, alarm) = open_alarms(RealDisk(), setup.pipeline.slots / "s0/verifier")
     assert alarm.todo == "do as the line says; the slot is checked again by itself"
+
+
+async def test_a_late_record_cleared_while_it_stops_is_journaled(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clearing waits until watermarks are no longer sampled."""
+    setup.write("s0", [b"a"])
+    stop, asks, keeper = asyncio.Event(), asyncio.Event(), Pipeline(setup.pipeline.state, at=0).keeper()
+    clear = setup.registry.clear
+
+    async def slow(*args: Any, **others: Any) -> Any:
+        asks.set()
+        await stop.wait()
+        await asyncio.sleep(0.1)
+        return await clear(*args, **others)
+
+    monkeypatch.setattr(setup.registry, "clear", slow)
+    service = setup.service()
+    service.watermarks = keeper
+    task = asyncio.create_task(service.run(stop, _nothing))
+    async with asyncio.timeout(20):
+        await until(lambda: asks.is_set() and keeper.watermarks.last is not None)
+        stop.set()
+        await task
+    assert late_in(read_journal(RealDisk(), setup.pipeline.state)) == 1
+    journal = str(setup.pipeline.state / JOURNAL)
+    assert journal not in map(os.path.realpath, glob("/proc/self/fd/*"))
 
 
 async def _nothing() -> None:

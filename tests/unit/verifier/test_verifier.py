@@ -13,6 +13,7 @@ from photon.adapters.envelope import Envelope
 from photon.config.disk import RealDisk
 from photon.outputs.damaged import add_damaged
 from photon.outputs.log.format import DamagedRange
+from photon.outputs.published import PublishedDamaged
 from photon.verifier.verifier import Verifier, VerifierDamaged, VerifierLimits
 from tests.lines import undone_lines
 from tests.simulation.world.registry import CLEARED
@@ -122,6 +123,12 @@ async def test_an_unreadable_position_is_an_error_that_says_what_to_do(setup: Se
     await setup.verifier().run_once()
     (setup.path / "state/verifier/cleared.json").write_bytes(b"{")
     with pytest.raises(VerifierDamaged, match="remove it"):
+        await setup.verifier().run_once()
+
+
+async def test_unreadable_published_lengths_are_restored_and_not_removed(setup: Setup) -> None:
+    (setup.path / "state/durable.json").write_bytes(b"{")
+    with pytest.raises(PublishedDamaged, match="restore it"):
         await setup.verifier().run_once()
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from photon.config.clock import NEVER_NS, NS_PER_S
+from photon.config.disk import RealDisk
 from photon.outputs.cursor import Cursor, OutputLog, Position
-from photon.outputs.watermarks import Pair
+from photon.outputs.log.format import RETIRED_NAME, retired_bytes
+from photon.outputs.output_places import PublishedEnd
+from photon.outputs.watermarks import Journal, Pair, WatermarkTail
 from photon.verifier.watermark import Lateness, Sample, SlotShown, Watermarks
+from tests.unit.outputs.helpers import WrittenSlot, lines
 
 LOG = OutputLog("s0", "joined")
 FILE = "joined/s0-000001.jsonl"
@@ -179,18 +184,40 @@ def test_what_stands_behind_a_pair_and_is_older_is_late_and_counted_once() -> No
     assert again.published(FILE, [], np.zeros(0, np.int64), 0.0) is None
 
 
+def test_a_slot_retired_with_less_than_it_showed_lets_readers_have_watermarks(tmp_path: Path) -> None:
+    """Its disk was lost, and the copy had not followed."""
+    slot, state = WrittenSlot(tmp_path), tmp_path / "state"
+    slot.append(1, lines(0, 10))
+    end, marks, journal = PublishedEnd(RealDisk(), state / "slots"), Watermarks(0), Journal(RealDisk(), state)
+
+    def sampled(at_s: int) -> Position:
+        cursor, retired = end.look()
+        pair = _taken(marks, replace(_sample(at_s, slots=()), cursor=cursor, retired=retired))
+        journal.add(pair)
+        return pair.cursor.positions[LOG]
+
+    shown, sealed = sampled(100), Position(1, len(lines(0, 6)))
+    (slot.state / RETIRED_NAME).write_bytes(retired_bytes("s0", {slot.name(1): sealed.offset}))
+    assert sampled(200) == sampled(300) == sealed < shown
+    journal.close()
+    for at in (sealed, shown):
+        tail = WatermarkTail(RealDisk(), state, ("joined",))
+        assert tail.moved(Cursor({LOG: at})).exact_ns == 300 * S
+
+
 @given(
-    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30)), max_size=12),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(-30, 30)), max_size=12),
     st.lists(
         st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=12, unique_by=lambda each: each[0]
     ),
 )
+@example([(5, 50), (5, 50), (5, 10), (5, 10), (5, -60)], [(55, 3), (70, 12)])
 def test_late_is_what_some_pair_says(moves: list[tuple[int, int]], lines: list[tuple[int, int]]) -> None:
     marks = Watermarks(0)
     pairs, read, at = [], 0, 0
     for on, further in moves:
-        read, at = read + on, at + further
-        pairs.append(_taken(marks, _sample(read, at=at)))
+        read, at = read + on, max(0, at + further)
+        pairs.append(_taken(marks, replace(_sample(read, at=at), retired={"s0"} if further < 0 else ())))
     lines.sort()
     offsets, times = [offset for offset, _ in lines], np.array([time * S for _, time in lines], np.int64)
     truth = sum(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 from photon.config.clock import NEVER_NS, NS_PER_S
-from photon.config.disk import RealDisk
+from photon.config.disk import RealAppendFile, RealDisk
 from photon.config.errors import UsageError
 from photon.config.metrics.readings import Readings
 from photon.outputs import watermarks
@@ -40,8 +40,17 @@ class _Asked:
         return 3
 
 
+class _FullDisk(RealDisk):
+    full = False
+
+    def replace(self, path: Path, data: bytes) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        super().replace(path, data)
+
+
 @dataclass
-class _Pipeline:
+class Pipeline:
     state: Path
     asked: _Asked | None = field(default_factory=_Asked)
     slots: list[SlotShown] = field(default_factory=lambda: [SlotShown("s0", NEVER_NS)])
@@ -50,10 +59,11 @@ class _Pipeline:
     order: list[str] = field(default_factory=list)
     fails: bool = False
     timed: bool = True
+    disk: _FullDisk = field(default_factory=_FullDisk)
 
     def keeper(self) -> WatermarkKeeper:
         keeper = WatermarkKeeper(
-            RealDisk(),
+            self.disk,
             ManualClock(1000 * S),
             self.state,
             10 * S,
@@ -76,19 +86,19 @@ class _Pipeline:
         self.order.append("slots")
         return self.slots
 
-    def _cursor(self) -> Cursor:
+    def _cursor(self) -> tuple[Cursor, Sequence[str]]:
         self.order.append("published")
         others = {OutputLog(f"other-{number}", "joined"): Position(1, 5) for number in range(self.others)}
-        return Cursor({LOG: Position(1, self.at), **others})
+        return Cursor({LOG: Position(1, self.at), **others}), ()
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path) -> _Pipeline:
-    return _Pipeline(tmp_path)
+def pipeline(tmp_path: Path) -> Pipeline:
+    return Pipeline(tmp_path)
 
 
 async def test_it_samples_in_order_journals_what_moved_and_goes_on_after_a_restart(
-    pipeline: _Pipeline, tmp_path: Path
+    pipeline: Pipeline, tmp_path: Path
 ) -> None:
     keeper = pipeline.keeper()
     await keeper.pass_()
@@ -106,7 +116,7 @@ async def test_it_samples_in_order_journals_what_moved_and_goes_on_after_a_resta
     assert again.details()["watermark"]["line"] == pair.encode().decode()
 
 
-async def test_events_without_a_time_have_no_watermark(pipeline: _Pipeline, tmp_path: Path) -> None:
+async def test_events_without_a_time_have_no_watermark(pipeline: Pipeline, tmp_path: Path) -> None:
     """All events have one time, so any watermark would pass those that still come."""
     pipeline.timed = False
     keeper = pipeline.keeper()
@@ -116,7 +126,7 @@ async def test_events_without_a_time_have_no_watermark(pipeline: _Pipeline, tmp_
 
 
 @pytest.mark.parametrize("why", ["has not reported yet", "no dispatcher state"])
-async def test_where_nobody_can_be_asked_what_held_holds_and_that_is_said(pipeline: _Pipeline, why: str) -> None:
+async def test_where_nobody_can_be_asked_what_held_holds_and_that_is_said(pipeline: Pipeline, why: str) -> None:
     keeper = pipeline.keeper()
     pipeline.fails = why.startswith("no")
     pipeline.asked = None
@@ -134,7 +144,7 @@ async def test_where_nobody_can_be_asked_what_held_holds_and_that_is_said(pipeli
     assert why in last.held_by[0]
 
 
-async def test_late_records_are_journaled_once(pipeline: _Pipeline, tmp_path: Path) -> None:
+async def test_late_records_are_journaled_once(pipeline: Pipeline, tmp_path: Path) -> None:
     keeper = pipeline.keeper()
     await keeper.pass_()
     keeper.published(FILE, [5, 15], [80 * S, 80 * S])
@@ -145,7 +155,7 @@ async def test_late_records_are_journaled_once(pipeline: _Pipeline, tmp_path: Pa
 
 
 async def test_the_journal_does_not_grow_without_end(
-    pipeline: _Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("LINES_MAX", 20), ("NEWEST_KEPT", 5), ("OLDER_KEPT", 5)):
         monkeypatch.setattr(watermarks, name, value)
@@ -159,27 +169,43 @@ async def test_the_journal_does_not_grow_without_end(
     assert (tmp_path / JOURNAL).read_bytes().count(b"\n") == len(pairs)
 
 
-async def test_a_disk_too_full_to_rewrite_the_journal_stops_nothing(
-    pipeline: _Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_full_disk_while_the_journal_is_rewritten_only_delays_watermarks(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watermarks, "LINES_MAX", 3)
+    for name, value in (("LINES_MAX", 20), ("NEWEST_KEPT", 5), ("OLDER_KEPT", 5)):
+        monkeypatch.setattr(watermarks, name, value)
     keeper = pipeline.keeper()
-    with monkeypatch.context() as full:
-        full.setattr(RealDisk, "replace", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
-        for number in range(5):
-            pipeline.asked = _Asked(read_ns=(100 + number) * S)
-            await keeper.pass_()
-    assert [pair.exact_ns for pair in pairs_of(read_journal(RealDisk(), tmp_path))] == [n * S for n in range(90, 95)]
-    pipeline.asked = _Asked(read_ns=200 * S)
+    for number in range(100):
+        pipeline.disk.full = number in range(15, 60)
+        pipeline.asked = _Asked(read_ns=(100 + number) * S)
+        await keeper.pass_()
+        last = keeper.watermarks.last
+        assert pairs_of(read_journal(RealDisk(), tmp_path))[-1] == last
+        assert last.exact_ns == (108 if number in range(19, 60) else 90 + number) * S
+
+
+async def test_a_line_torn_by_a_full_disk_takes_no_other_with_it(pipeline: Pipeline, tmp_path: Path) -> None:
+    keeper = pipeline.keeper()
     await keeper.pass_()
-    assert keeper.watermarks.last.exact_ns == pairs_of(read_journal(RealDisk(), tmp_path))[-1].exact_ns == 190 * S
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(RealAppendFile, "write", _torn)
+        pipeline.asked = _Asked(read_ns=110 * S)
+        await keeper.pass_()
+    pipeline.asked = _Asked(read_ns=120 * S)
+    await keeper.pass_()
+    assert [each.exact_ns for each in pairs_of(read_journal(RealDisk(), tmp_path))] == [90 * S, 110 * S]
+
+
+def _torn(file: RealAppendFile, line: bytes) -> None:
+    os.write(file._fd, line[:9])
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 async def test_the_journal_is_bounded_however_many_slots_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watermarks, "BYTES_MAX", 40_000)
-    pipeline = _Pipeline(tmp_path, others=50)
+    pipeline = Pipeline(tmp_path, others=50)
     keeper = pipeline.keeper()
     for number in range(100):
         pipeline.asked = _Asked(read_ns=(100 + number) * S)

@@ -159,14 +159,6 @@ class LogWriter:
         self.current[kind] = max([self.current[kind], *self._written(kind)]) + 1
         self.rolled.update(name for name in self.lengths if name.startswith(f"{kind}/"))
 
-    def forget_gone(self) -> list[str]:
-        """Returns published files that were removed, and no longer lists them. The newest of a kind stays, as numbers
-        are never reused."""
-        newest = set(self.newest().values())
-        gone = [name for name in self.lengths if name not in newest and not self.disk.exists(self.root / name)]
-        self.forget(gone)
-        return gone
-
     def forget(self, names: Collection[str]) -> None:
         """Drops the files from ``durable.json`` at the next publishing."""
         for name in names:
