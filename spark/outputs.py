@@ -348,6 +348,7 @@ def _line(row: dict[str, Any]) -> OutputLine:
         event_id=row["event_id"],
         key=row["key"],
         event_time_ns=row["event_time_ns"],
+        registered_ns=row["event_time_ns"],
         foreign=row["foreign"],
         primary=row["primary"],
         record=row["record"],

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -198,7 +199,7 @@ class LogInjector:
         if block.oversized:
             self._tell_unreadable(block.file, len(block.oversized), "it is too long")
         return [
-            Record(as_text(line) if payload is None else parse_line(payload), time_ns, self.stream)
+            Record(_value(line) if payload is None else parse_line(payload), time_ns, self.stream)
             for row, (line, payload, time_ns) in enumerate(zip(lines, payloads.payloads, headers.times, strict=True))
             if row not in bad
         ]
@@ -225,3 +226,11 @@ def logs_of(position: bytes | None) -> list[LogPosition]:
     except DECODE_ERRORS as bad:
         raise UsageError(f"not a position in logs ({bad}): this stream read another kind of input before; "
                          "begin with another --state, or rename it") from None  # fmt: skip
+
+
+def _value(line: bytes) -> Any:
+    """The value of a line without a payload: one that is not UTF-8, or JSON that is very deep."""
+    try:
+        return parse_line(line)
+    except ValueError:
+        return as_text(line)

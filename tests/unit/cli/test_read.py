@@ -166,7 +166,7 @@ def test_the_table_shows_people_what_is_in_a_line() -> None:
     lines = [
         b'{"event_id":"e1","key":"k","event_time_ns":1500000001234567000,"reason":"why\\nnot","record":"r",' + tail,
         b'{"reason":"not JSON","record":"r",' + tail,
-        b'{"event_id_raw_base64":"//4=","key":"k","event_time_ns":9223372036854775807000,"record":"r",' + tail,
+        b'{"event_id_raw_base64":"//4=","key":"k","event_time_ns":9223372036854775807,"record":"r",' + tail,
         b"junk\n",
     ]
     place = OutputLog("s0", "rejected")

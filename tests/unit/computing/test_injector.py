@@ -134,7 +134,7 @@ def test_it_goes_on_where_its_position_was_stored(sites: dict[str, Site]) -> Non
     assert _times(again) == [8]
     with pytest.raises(UsageError, match="west"):
         _injector({"east": sites["east"]}, again.position())
-    with pytest.raises(UsageError, match="not a position"):
+    with pytest.raises(UsageError, match="not a valid input position"):
         _injector(sites, b"{}")
 
 

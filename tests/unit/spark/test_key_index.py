@@ -22,6 +22,7 @@ from photon.spark.sources import LogSource, reading_of
 from tests.spark.small_deployment import FOREIGN, PRIMARY
 
 ADAPTER = ConfiguredAdapter({"primary": PRIMARY, "foreign": FOREIGN, "where": "join.clicks"})
+ADAPTER_SPEC = {"join": "clicks", "time_limit_s": 5.0, "memory_limit": 1 << 30}
 
 
 def records(count: int, begin: int = 0) -> bytes:
@@ -55,7 +56,7 @@ class Reader:
         wanted = assembled(parts, bits) if filtered else None
         absent = hashes_of(lacking).tobytes()
         shared = logs._Shared(
-            join=msgspec.convert({"join": "clicks", "adapter": {"join": "clicks"}, "key": b""}, logs.JoinSource),
+            join=msgspec.convert({"join": "clicks", "adapter": ADAPTER_SPEC, "key": b""}, logs.JoinSource),
             sources=[self.source], columns=logs.names_of(logs.schemas.PRIMARY), foreign=False, wanted=wanted,
             absent=[((0, 24), absent)], new={("east", "q.log")}, index=str(self.index),
         )  # fmt: skip
