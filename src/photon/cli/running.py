@@ -38,7 +38,7 @@ def place(file: Path, run: Path | None) -> Path:
     from photon.supervision.run_directory import run_directory
 
     if run is None and not file.is_file():
-        raise UsageError(f"{file}: no such file; name the deployment file that photon up was started with")
+        raise UsageError(f"{file}: no such file; give the deployment file that photon up was started with")
     return run_directory(file, run)
 
 

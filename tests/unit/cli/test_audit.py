@@ -56,7 +56,7 @@ def test_what_was_done_is_told_with_who_and_how_it_ended(file: Path) -> None:
 def test_a_dry_run_leaves_no_line(file: Path) -> None:
     assert acknowledge(file, "--dry-run").exit_code == 0
     assert not (file.parent / audited.NAME).exists()
-    assert "no command has changed this deployment yet" in photon("status", "audit", "--config", file).stdout
+    assert "no command recorded yet" in photon("status", "audit", "--config", file).stdout
 
 
 def test_without_a_line_nothing_is_done(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,11 @@ def config(tmp_path: Path) -> str:
         (["restore", "--config", "FILE", "nowhere", "--dry-run"], 1, "has no manifest.json"),
         (["verify"], 2, "give either a BACKUP or --config FILE"),
         (["verify", "nowhere"], 1, "has no manifest.json"),
-        (["replace", "r1", "r2", "--config", "FILE", "--yes", "--wait"], 2, "--wait does not go with --dry-run"),
+        (
+            ["replace", "r1", "r2", "--config", "FILE", "--yes", "--wait"],
+            2,
+            "--wait cannot be combined with --dry-run",
+        ),
         (["replace", "r9", "r2", "--config", "FILE", "--dry-run"], 1, "r2: put its table"),
         (["replace", "r1", "r2", "--config", "FILE", "--wait"], 1, "in place of that of r1"),
         (["restore", "--register-again", "--config", "FILE", "--yes"], 2, "no pipeline, so no outputs"),
@@ -57,11 +61,11 @@ def test_usage(config: str, arguments: list[str], code: int, said: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["registry"], "name the deployment file with --config"),
+        (["registry"], "give the deployment file with --config"),
         (["registry", "--config", "FILE", "--set", "registry.replicas={}"], "names no [registry.replicas.NAME]"),
-        (["registry", "r1", "--config", "FILE"], "r1 does not go with status registry"),
-        (["members", "--wait", "--config", "FILE"], "--wait does not go with status members"),
-        (["lag", "--run", "run", "--config", "FILE"], "--run does not go with status lag"),
+        (["registry", "r1", "--config", "FILE"], "r1 cannot be used with status registry"),
+        (["members", "--wait", "--config", "FILE"], "--wait cannot be used with status members"),
+        (["lag", "--run", "run", "--config", "FILE"], "--run cannot be used with status lag"),
         (["wan", "--control", "127.0.0.1:1", "--config", "FILE"], "by either --control HOST:PORT or"),
         (["nothing", "--config", "FILE"], "'nothing' is not one of"),
     ],

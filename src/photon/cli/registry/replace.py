@@ -54,7 +54,7 @@ def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bo
     from photon.idregistry.operate.replacing import survivors
 
     if wait and (dry_run or yes):
-        raise UsageError("--wait does not go with --dry-run or --yes; give it alone, after the restarts")
+        raise UsageError("--wait cannot be combined with --dry-run or --yes; run it separately, after the restarts")
     if not wait:
         must_be_said(f"replacing {old}, whose disk is permanently gone,", dry_run=dry_run, yes=yes)
     kept = survivors(at.with_registry.registry.replicas, old, new)

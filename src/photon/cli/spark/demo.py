@@ -24,7 +24,7 @@ POLL_S = 0.5
 @click.command("demo")
 @click.option("--into", "directory", type=PATH, required=True, help="New directory for the deployment.")
 @click.option("--clicks", type=click.IntRange(100, 1_000_000), default=2_000, show_default=True,
-              help="Clicks of the day; there are ten times as many queries.")  # fmt: skip
+              help="Number of clicks in the day; there are ten times as many queries.")  # fmt: skip
 @click.option("--master", metavar="URL", default="local[2]", show_default=True, help="Spark's master.")
 def demo(directory: Path, clicks: int, master: str) -> int:
     """Make a day, join it, lose a file, and verify. A first report to explore.
