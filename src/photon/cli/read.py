@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("output", type=PLACE, required=False)
 @config_option(required=False, unless=["output"], help="Instead of OUTPUT: the deployment file.")
-@click.option("--datacentre", metavar="NAME", help="With --config: datacentre of the output; default: the only one.")
+@click.option("--datacentre", metavar="NAME", help="With --config: datacentre of the output (default: the only one).")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Kind of records; may be repeated.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Wait for new records until SIGTERM.")

@@ -140,7 +140,7 @@ def act(supervisor: Supervisor, request: Request, down: Callable[[], None]) -> R
     if request.datacentre is not None:
         of_it = supervisor.names(datacentre=request.datacentre)
         if not of_it:
-            return Reply(error=f"datacentre {request.datacentre}: it has no processes of its own")
+            return Reply(error=f"datacentre {request.datacentre}: has no processes of its own")
         chosen += [name for name in of_it if name not in chosen]
     match request.do:
         case "ps":

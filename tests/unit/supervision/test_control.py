@@ -158,7 +158,7 @@ async def test_down(site: Site) -> None:
     ("request_", "said"),
     [
         (Request(do="kill", names=("wna",)), "wna: no such process; there are: wan, joiner e, joiner w"),
-        (Request(do="kill", datacentre="north"), "datacentre north: it has no processes of its own"),
+        (Request(do="kill", datacentre="north"), "datacentre north: has no processes of its own"),
         (Request(do="kill"), "kill: name processes"),
         (Request(do="restart"), "restart: name processes"),
     ],
