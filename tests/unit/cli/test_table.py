@@ -61,7 +61,7 @@ def test_a_row_and_a_table_are_shown_as_of_now(database: Path) -> None:
         "row  campaign  cents",
         "k0   c0        0",
         "k1   c1        1",
-        "and more; the first 2 are shown (--limit, --from)",
+        "there are more rows; the first 2 are shown (see --limit, --from)",
     ]
 
 
@@ -115,7 +115,7 @@ def test_an_observer_that_no_program_has_is_retired(database: Path, tmp_path: Pa
         assert tables.around.store.dirty("clicks", "", 10) == []
     assert "remove it there first" in table("observe", program, "--retire", "count").stderr
     again = table("observe", program, "--retire", "gone")
-    assert (again.exit_code, again.output) == (2, "photon: --retire gone: no such observer; there are count\n")
+    assert (again.exit_code, again.output) == (2, "photon: --retire gone: no such observer; known are count\n")
 
 
 def test_locks_that_dead_clients_left_are_told(database: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_deployment_names_the_tables(tmp_path: Path) -> None:
     file.write_text('[tables]\nfile = "own.db"\n')
     assert "own.db: no such file" in refused(table("scan", "--config", file))
     made = table("init", "--config", file)
-    assert made.output == "SQLite, own.db: made, its oracle answers\n"
+    assert made.output == "SQLite, own.db: created, its oracle answers\n"
     again = table("init", "--config", file, "-o", "json")
     assert json.loads(again.output) == {"store": "sqlite", "made": False, "durable": True}
     with Tables.open(file) as tables, tables.transaction() as transaction:
