@@ -206,7 +206,7 @@ def test_doctor_tells_what_is_made_and_what_may_be_lost(tmp_path: Path) -> None:
 
     replica = {"registry": {"replicas": {"r1": {"address": "127.0.0.1:1", "directory": "r1"}}}}
     notes = check(convert({"tables": {"thrift": ["h:1"]}, **replica}, "file"))
-    assert notes[0].startswith("made once, if it is not there: table photon_tables in HBase at h:1 (photon table in")
+    assert notes[0].startswith("to be created once, if missing: table photon_tables in HBase at h:1 (photon table in")
     assert "tables.durable is not set" in notes[1]
     assert len(check(convert({"tables": {"thrift": ["h:1"], "durable": True}, **replica}, "file"))) == 1
     assert check(convert({"tables": {}}, "file")) == []

@@ -205,7 +205,7 @@ def test_logs() -> None:
     many = only("logs", Level.PROBLEM, logs=(replace(FOREIGN, unreadable=names),))
     assert ("9 files" in many.what, "and 4 more" in many.what) == (True, True)
     marked = only("logs", Level.WARNING, logs=(replace(FOREIGN, join="clicks", absent_keys={"NULL": 3}),))
-    assert "3 sampled records have the key 'NULL', which usually stands for no value" in marked.what
+    assert "3 sampled records have the key 'NULL', which usually means that there is no value" in marked.what
     assert marked.do == "add 'NULL' to absent in [join.clicks.foreign], or leave it if it is a real key"
     shared = only("logs", Level.WARNING, heard=(heard("east", kind="eventstore", ambiguous=7.0), WEST))
     assert (shared.where, "7 keys have several" in shared.what) == ("eventstore east", True)
@@ -309,7 +309,9 @@ def test_a_watermark_that_stands_still_is_named_with_what_holds_it_back() -> Non
     assert (finding.level, finding.where) == (Level.WARNING, "east")
     assert "the percentile has not moved for 90 s; held back by: slot east-1: its joiner does" in finding.what
     waits = mark(1.0, 3700.0, "events that have no verdict")  # they may wait for an hour
-    assert "the exact one has not moved for 100 s" in only("watermarks", Level.WARNING, watermarks=(waits,)).what
+    assert (
+        "the exact watermark has not moved for 100 s" in only("watermarks", Level.WARNING, watermarks=(waits,)).what
+    )
 
 
 def test_what_a_computation_says_is_passed_on() -> None:
@@ -323,7 +325,7 @@ def test_what_a_computation_says_is_passed_on() -> None:
 
 
 def test_tables() -> None:
-    assert only("tables", Level.OK).what == "t.db answers; 9 cells checked; the safe point was moved 1 min 0 s ago"
+    assert only("tables", Level.OK).what == "t.db answers; 9 cells checked; the safe point moved 1 min 0 s ago"
     assert found("tables", tables=None) == []
     away = TablesHere("HBase, table photon_tables", "no server answers")
     assert only("tables", Level.PROBLEM, tables=away).where == "HBase, table photon_tables"
@@ -331,7 +333,7 @@ def test_tables() -> None:
     assert "there are no timestamps" in only("tables", Level.PROBLEM, tables=silent).what
     stuck = replace(TABLES, stuck=3, stuck_at="clicks/k1/print")
     assert (
-        "3 cells wait for observers, and clicks/k1/print keeps waiting"
+        "3 cells wait for observers; clicks/k1/print makes no progress"
         in only("tables", Level.WARNING, tables=stuck).what
     )
     left = replace(TABLES, old_locks=["clicks/k1/print", "clicks/k2/print"])

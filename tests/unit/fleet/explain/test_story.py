@@ -95,7 +95,7 @@ def test_a_joiner_that_waits_for_the_registry() -> None:
     open_record = record(file="", offset=0, cleared=None, durable=True)
     story = told(Evidence(registering=[open_record]), Evidence(waiting=[waiting()]), traced=ABSENT)
     assert story.verdict == "pending"
-    assert "east-1 of east would write it as joined" in story.summary
+    assert "east-1 of east writes it as joined" in story.summary
     step = next(step for step in story.as_json()["steps"] if step["step"] == "registering")
     assert (step["durable"], step["token"]) == (True, f"{TOKEN:016x}")
     assert not story.contradictions
