@@ -35,9 +35,9 @@ def ttl_s(settings: Settings, datacentre: str) -> int | None:
     if hbase is None or hbase.ttl is None:
         return None if retention is None else int(retention * LONGER)
     if retention is None or hbase.ttl < retention:
-        ids = "permanently" if retention is None else f"{retention:.0f} s (registry.retention)"
+        ids = "permanently" if retention is None else f"for {retention:.0f} s (registry.retention)"
         raise UsageError(
-            f"datacentre.{datacentre}.hbase.ttl: rows would live for {hbase.ttl:.0f} s and ids for {ids}; rows must live "
+            f"datacentre.{datacentre}.hbase.ttl: rows would live for {hbase.ttl:.0f} s, ids {ids}; rows must live "
             "as long, so that any event that may still be registered finds its primary event; raise ttl, or remove it"
         )
     return int(hbase.ttl)
