@@ -217,7 +217,7 @@ def _reached(address: str | None, option: str = "--address") -> str:
     host, colon, port = address.rpartition(":")
     found = f"{socket.gethostname()}{colon}{port}" if host == AUTO else address
     if not is_reachable(found):
-        raise UsageError(f"{option} {address}: must be host:port, for instance joiner-1:7101, or {AUTO}:7101")
+        raise UsageError(f"{option} {address}: must be host:port, such as joiner-1:7101, or {AUTO}:7101")
     return found
 
 

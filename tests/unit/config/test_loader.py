@@ -49,7 +49,7 @@ def test_durations_and_sizes_are_read_with_their_units() -> None:
         ),
         (
             {"registry": {"replicas": {"r1": {"address": "nowhere", "directory": "d"}}}},
-            "f.toml: registry.replicas.r1: address 'nowhere' must be host:port, for instance 127.0.0.1:7101",
+            "f.toml: registry.replicas.r1: address 'nowhere' must be host:port, such as 127.0.0.1:7101",
         ),
         ({"limits": {"batch_events": 0}}, "f.toml: limits.batch_events = 0: must be more than 0"),
         ({"registry": {"retention": "0s"}}, "f.toml: registry.retention = 0.0: must be more than 0"),

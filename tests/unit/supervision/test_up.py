@@ -102,7 +102,7 @@ def test_parts_of_one_machine_share_no_directory(tmp_path: Path) -> None:
     settings = example_settings()
     west = msgspec.structs.replace(settings.datacentre["west"], output="east/../east/output")
     shared = msgspec.structs.replace(settings, datacentre=settings.datacentre | {"west": west})
-    with pytest.raises(UsageError, match=r"output: is a directory of datacentre\.east and of datacentre\.west"):
+    with pytest.raises(UsageError, match=r"output: is a directory of both datacentre\.east and datacentre\.west"):
         make_directories(shared, tmp_path)
 
 
