@@ -178,7 +178,7 @@ def test_options(logs: Logs, options: list[str], said: str) -> None:
 
 
 def test_keep_pending_goes_with_once(logs: Logs) -> None:
-    one_line(photon(*logs.arguments("--keep-pending")), USAGE, "--keep-pending goes with --once")
+    one_line(photon(*logs.arguments("--keep-pending")), USAGE, "--keep-pending requires --once")
 
 
 def test_debug_shows_the_traceback(logs: Logs) -> None:
@@ -242,10 +242,8 @@ def test_a_damaged_file_map_is_made_anew(again: Logs) -> None:
 
 
 def test_ledger_of_what_is_none(tmp_path: Path) -> None:
-    one_line(
-        photon("status", "ledger", tmp_path / "none"), USAGE, "none: no ledger there; name an output of photon join"
-    )
-    one_line(photon("status", "ledger", tmp_path), USAGE, "no ledger there")
+    one_line(photon("status", "ledger", tmp_path / "none"), USAGE, "none: no ledger; give an output of photon join")
+    one_line(photon("status", "ledger", tmp_path), USAGE, "no ledger; give")
 
 
 # -- files that cannot be read ---------------------------------------------------------------------------------------

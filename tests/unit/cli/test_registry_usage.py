@@ -27,13 +27,17 @@ def config(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["transfer-leader", "--config", "FILE"], 2, "either groups by --group or a replica by --from"),
-        (["transfer-leader", "--config", "FILE", "--group", "1", "--from", "r1"], 2, "either groups by --group or"),
+        (["transfer-leader", "--config", "FILE"], 2, "give either --group or --from"),
+        (["transfer-leader", "--config", "FILE", "--group", "1", "--from", "r1"], 2, "give either --group or"),
         (["transfer-leader", "--config", "FILE", "--group", "1", "--to", "r9"], 2, "r9: not in [registry.replicas]"),
         (["transfer-leader", "--config", "FILE", "--from", "r1", "--to", "r1"], 2, "the same replica"),
-        (["restore", "--config", "FILE"], 2, "give one of BACKUP, --register-again, --open and --accept-boundary"),
-        (["restore", "--config", "FILE", "b", "--open"], 2, "give one of BACKUP"),
-        (["restore", "--config", "FILE", "--open", "--replica", "r1"], 2, "--replica goes with a BACKUP"),
+        (
+            ["restore", "--config", "FILE"],
+            2,
+            "give only one of BACKUP, --register-again, --open and --accept-boundary",
+        ),
+        (["restore", "--config", "FILE", "b", "--open"], 2, "give only one of BACKUP"),
+        (["restore", "--config", "FILE", "--open", "--replica", "r1"], 2, "--replica requires a BACKUP"),
         (["restore", "--config", "FILE", "--accept-boundary", "soon", "--dry-run"], 2, "or now"),
         (["restore", "--config", "FILE", "b", "--replica", "r9", "--yes"], 2, "there are: r1"),
         (["restore", "--config", "FILE", "nowhere", "--dry-run"], 1, "has no manifest.json"),
@@ -48,8 +52,8 @@ def config(tmp_path: Path) -> str:
         (["replace", "r1", "r2", "--config", "FILE", "--wait"], 1, "in place of that of r1"),
         (["restore", "--register-again", "--config", "FILE", "--yes"], 2, "no pipeline, so no outputs"),
         (["restore", "--register-again", "--config", "FILE"], 2, "cannot be undone"),
-        (["restore", "--open", "--config", "FILE", "--datacentre", "x"], 2, "--datacentre goes with --register-a"),
-        (["verify", "backup", "--shards"], 2, "--shards goes with --config"),
+        (["restore", "--open", "--config", "FILE", "--datacentre", "x"], 2, "--datacentre requires --register-a"),
+        (["verify", "backup", "--shards"], 2, "--shards requires --config"),
     ],
 )
 def test_usage(config: str, arguments: list[str], code: int, said: str) -> None:
@@ -62,11 +66,11 @@ def test_usage(config: str, arguments: list[str], code: int, said: str) -> None:
     ("arguments", "said"),
     [
         (["registry"], "give the deployment file with --config"),
-        (["registry", "--config", "FILE", "--set", "registry.replicas={}"], "names no [registry.replicas.NAME]"),
+        (["registry", "--config", "FILE", "--set", "registry.replicas={}"], "has no [registry.replicas.NAME]"),
         (["registry", "r1", "--config", "FILE"], "r1 cannot be used with status registry"),
         (["members", "--wait", "--config", "FILE"], "--wait cannot be used with status members"),
         (["lag", "--run", "run", "--config", "FILE"], "--run cannot be used with status lag"),
-        (["wan", "--control", "127.0.0.1:1", "--config", "FILE"], "by either --control HOST:PORT or"),
+        (["wan", "--control", "127.0.0.1:1", "--config", "FILE"], "give either --control HOST:PORT or"),
         (["nothing", "--config", "FILE"], "'nothing' is not one of"),
     ],
 )

@@ -219,7 +219,7 @@ def test_refusals_are_one_line(
     [
         (("--dry-run",), "give either --shards N or --abort"),
         (("--shards", "2", "--abort"), "give either --shards N or --abort"),
-        (("--shards", "2", "--change", "2"), "--change goes with --abort"),
+        (("--shards", "2", "--change", "2"), "--change requires --abort"),
         (("--shards", "0"), "--shards"),
         (("--shards", "2", "--lead", "soon"), "a duration is"),
         (("status", "--replica", "r9"), "--replica r9: there are r1"),

@@ -195,10 +195,10 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, text: str, problem: str) -> N
 
 
 def test_one_place_is_named(database: Path, tmp_path: Path) -> None:
-    assert "name the deployment file" in table("scan").stderr
+    assert "give the deployment file" in table("scan").stderr
     file = tmp_path / "photon.toml"
     file.write_text("[tables]\n")
-    assert "not by both" in table("scan", "--database", database, "--config", file).stderr
+    assert "give either --database or --config" in table("scan", "--database", database, "--config", file).stderr
     assert "no such file" in table("scan", "--database", tmp_path / "none.db").stderr
 
 
@@ -218,7 +218,7 @@ def test_status_of_the_oracle_needs_hbase_and_tells_who_is_silent(tmp_path: Path
     file = tmp_path / "photon.toml"
     replica = '[registry.replicas.r1]\naddress = "127.0.0.1:1"\ndirectory = "r1"\n'
     file.write_text("[tables]\n" + replica)
-    assert "SQLite has its timestamps in its file" in refused(photon("status", "oracle", "--config", file))
+    assert "SQLite keeps its timestamps in its file" in refused(photon("status", "oracle", "--config", file))
     file.write_text('[tables]\nthrift = ["h:1"]\n' + replica)
     said = photon("status", "oracle", "--config", file, "-o", "json")
     assert said.exit_code == 3

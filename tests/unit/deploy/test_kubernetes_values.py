@@ -137,7 +137,7 @@ def test_the_page_has_a_service_of_its_own(tmp_path: Path) -> None:
     [
         ('key_file = "/key/key"', 'key_file = "key"', "key_file = 'key': must be '/key/key'"),
         ('directory = "/certs"', 'directory = "certs"', "tls.directory = 'certs': must be '/certs'"),
-        ("[registry]", '[wan]\ncontrol = "wan:7000"\n[registry]', "wan: simulates the network between regions"),
+        ("[registry]", '[wan]\ncontrol = "wan:7000"\n[registry]', "wan: simulates a network between regions"),
         ('state = "/state"', 'state = "/data"', "datacentre.a.state = '/data': must be '/state'"),
         ('"/logs/queries"', '"/queries"', "datacentre.a.primary = '/queries': must be a URL, or below '/logs'"),
         ('state = "/state"', 'state = "/state"\napart.verifier = "v.a:1"', "v.a:1: is internal to its cluster"),
@@ -156,7 +156,11 @@ def test_the_page_has_a_service_of_its_own(tmp_path: Path) -> None:
             "status a: datacentre-a:8080: is also the Service of datacentre a",
         ),
         ("replicas.r1]", "replicas.r_1]", "registry.replicas.r_1: becomes a name in Kubernetes"),
-        ('state = "/state"', 'state = "/state"\njoiners = 2', "datacentre.a.joiners: several joiners are found"),
+        (
+            'state = "/state"',
+            'state = "/state"\njoiners = 2',
+            "datacentre.a.joiners: with several joiners, they must be found",
+        ),
     ],
 )
 def test_what_the_chart_cannot_run_is_one_line_before_anything_is_written(

@@ -330,7 +330,7 @@ def test_tables() -> None:
     away = TablesHere("HBase, table photon_tables", "no server answers")
     assert only("tables", Level.PROBLEM, tables=away).where == "HBase, table photon_tables"
     silent = replace(TABLES, oracle_problem="replica r1: not the leader")
-    assert "there are no timestamps" in only("tables", Level.PROBLEM, tables=silent).what
+    assert "no timestamps are handed out" in only("tables", Level.PROBLEM, tables=silent).what
     stuck = replace(TABLES, stuck=3, stuck_at="clicks/k1/print")
     assert (
         "3 cells wait for observers; clicks/k1/print makes no progress"

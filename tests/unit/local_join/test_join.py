@@ -45,9 +45,9 @@ def test_a_configuration_is_wrong_only_if_nothing_at_all_can_be_read(tmp_path: P
     assert look(tmp_path, [other] * 600, shape=SKIP) == [], "what is skipped says nothing"
     assert look(tmp_path, [keyless] * 600 + [GOOD]) == []
     assert look(tmp_path, [keyless] * (MANY - 1)) == [], "too few to say"
-    with pytest.raises(UsageError, match=r"not one of the first 600 foreign records can be read .* key field 'k' is"):
+    with pytest.raises(UsageError, match=r"none of the first 600 foreign records can be read .* key field 'k' is"):
         look(tmp_path, [keyless] * 600)
-    with pytest.raises(UsageError, match="not one of the first 300 foreign records can be read"):
+    with pytest.raises(UsageError, match="none of the first 300 foreign records can be read"):
         look(tmp_path, [other] * 300 + [{"kind": "alert"}] * 300, shape=SKIP)
 
 

@@ -67,7 +67,7 @@ def test_a_file_that_is_wrong_is_one_line(tmp_path: Path) -> None:
     said = _up(file)
     assert (said.code, "unmatched_aftr: unknown key" in said.line) == (USAGE, True)
     assert _up(tmp_path / "none.toml").code == USAGE
-    assert "goes with --detach" in _up(file, "-o", "json").line
+    assert "requires --detach" in _up(file, "-o", "json").line
 
 
 def test_what_cannot_run_is_refused() -> None:
