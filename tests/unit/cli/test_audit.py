@@ -62,7 +62,7 @@ def test_a_dry_run_leaves_no_line(file: Path) -> None:
 def test_without_a_line_nothing_is_done(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(audited.VARIABLE, str(file.parent / "nowhere" / "audit.jsonl"))
     said = refused(acknowledge(file, "--yes"), 1)
-    assert "so nothing was done; name a file that you may write with PHOTON_AUDIT" in said
+    assert "so nothing was done; set PHOTON_AUDIT to a file that you may write" in said
 
 
 def test_one_that_was_killed_is_seen_and_damage_is_passed_over(file: Path) -> None:

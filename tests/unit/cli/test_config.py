@@ -19,7 +19,7 @@ def test_parts_that_call_an_adapter_of_users_are_named(tmp_path: Path) -> None:
     east = '[datacentre.east]\njoin = "j"\nprimary = "p"\nforeign = "f"\naddress = "h:7100"\n'
     file = write(tmp_path, '[join.j]\nadapter = "own.py:Lines"\n', east)
     said = photon("doctor", "config", "--config", file).output
-    assert "datacentre east: joiner, dispatcher, eventstore, verifier are processes of their own" in said
+    assert "datacentre east: joiner, dispatcher, eventstore, verifier run as separate processes" in said
 
 
 @pytest.mark.parametrize(

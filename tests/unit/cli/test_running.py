@@ -156,7 +156,7 @@ async def test_what_is_held_stays_down_until_it_is_released(site: Site) -> None:
 
 async def test_wrong_usage_is_one_line(site: Site) -> None:
     for arguments, why in (
-        ((), "restart: nothing is named"),
+        ((), "restart: give processes"),
         (("joiner east-7",), "joiner east-7: no such process; there are: registry r1, joiner east-1"),
         (("cache", "status"), "cache, status: no such process; there are: registry r1"),
         (("joiner", "--datacentre", "north"), "--datacentre north: has no processes of its own"),

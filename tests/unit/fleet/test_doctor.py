@@ -307,7 +307,9 @@ def test_a_watermark_that_stands_still_is_named_with_what_holds_it_back() -> Non
     held = mark(90.0, 90.0, "slot east-1: its joiner does not answer")
     (finding,) = found("watermarks", watermarks=(held, east))
     assert (finding.level, finding.where) == (Level.WARNING, "east")
-    assert "the percentile has not moved for 90 s; held back by: slot east-1: its joiner does" in finding.what
+    assert (
+        "the percentile watermark has not moved for 90 s; held back by: slot east-1: its joiner does" in finding.what
+    )
     waits = mark(1.0, 3700.0, "events that have no verdict")  # they may wait for an hour
     assert (
         "the exact watermark has not moved for 100 s" in only("watermarks", Level.WARNING, watermarks=(waits,)).what
@@ -339,7 +341,7 @@ def test_tables() -> None:
     left = replace(TABLES, old_locks=["clicks/k1/print", "clicks/k2/print"])
     assert "2 locks of dead or slow clients: clicks/k1/print" in only("tables", Level.WARNING, tables=left).what
     old = replace(TABLES, safe_point_s=3 * 3600.0 + 1)
-    assert "moved 3 h 0 min ago: old versions" in only("tables", Level.WARNING, tables=old).what
+    assert "moved 3 h 0 min ago, so old versions" in only("tables", Level.WARNING, tables=old).what
     only("tables", Level.OK, tables=replace(old, observed=False))
 
 

@@ -115,7 +115,7 @@ def test_what_is_told_holds_while_the_key_is_found(tmp_path: Path) -> None:
     for words, problem in (
         ({"time": "paid"}, "^the foreign logs have no field 'paid' for the event time; they have payment_id, "),
         ({"time": {"field": "created_at", "unti": "s"}}, "^time: .*unti"),
-        ({"time": "created_at", "primary_key": ["order_id", "who"]}, "^the key is order_id, who on one side; name "),
+        ({"time": "created_at", "primary_key": ["order_id", "who"]}, "^the key is order_id, who on one side; give "),
     ):
         with pytest.raises(UsageError, match=problem):
             found(**words)

@@ -159,8 +159,8 @@ async def test_down(site: Site) -> None:
     [
         (Request(do="kill", names=("wna",)), "wna: no such process; there are: wan, joiner e, joiner w"),
         (Request(do="kill", datacentre="north"), "datacentre north: has no processes of its own"),
-        (Request(do="kill"), "kill: name processes"),
-        (Request(do="restart"), "restart: name processes"),
+        (Request(do="kill"), "kill: give processes"),
+        (Request(do="restart"), "restart: give processes"),
     ],
 )
 async def test_what_cannot_be_done_is_said_and_nothing_is_done(site: Site, request_: Request, said: str) -> None:
@@ -247,5 +247,5 @@ def test_one_that_does_not_answer_is_told_of(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / SOCKET_NAME))
         silent.listen()
-        with pytest.raises(ControlFailed, match=r"does not answer within 0\.2 s"):
+        with pytest.raises(ControlFailed, match=r"did not answer within 0\.2 s"):
             ask(tmp_path, Request(do="ps"), timeout=0.2)

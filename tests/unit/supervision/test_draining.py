@@ -63,7 +63,7 @@ def test_a_dispatcher_is_all_its_workers() -> None:
     assert readers_left([*EAST, *WEST], WEST[1:]) == ["east"]
     together = state("datacentre north", "north")
     assert readers_left([*EAST, *WEST, together], WEST[1:]) == ["east", "north"]
-    with pytest.raises(UsageError, match=r"east, west; those that are not apart .*: photon hold 'datacentre north'"):
+    with pytest.raises(UsageError, match=r"east, west; others run in .*: photon hold 'datacentre north'"):
         dispatchers_of([*EAST, *WEST, together], "north")
     assert readers_left(EAST, EAST[2:]) == []
 

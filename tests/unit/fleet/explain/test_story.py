@@ -171,7 +171,7 @@ def test_what_should_not_be_is_said() -> None:
     assert "does not know its id" in told(Evidence(records=[record()]), traced=ABSENT).contradictions[0]
     assert not told(Evidence(records=[record(durable=False)]), traced=ABSENT).contradictions
     other = told(Evidence(records=[record(token=f"{TOKEN + 1:016x}")]), traced=OWNED)
-    assert "under token" in other.contradictions[0]
+    assert "has token" in other.contradictions[0]
 
 
 def test_stories_as_they_are_shown(golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]) -> None:
