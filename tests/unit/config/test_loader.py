@@ -370,7 +370,10 @@ def test_computations_have_an_address_and_a_state_of_their_own() -> None:
             "address 127.0.0.1:7901: used twice, by compute.a.address and "
             "compute.b.address; each process listens on its own",
         ),
-        ({"b": {**one, "state": "b", "address": "7902"}}, "compute.b.address: address '7902' must be host:port, for"),
+        (
+            {"b": {**one, "state": "b", "address": "7902"}},
+            "compute.b.address: address '7902' must be host:port, such",
+        ),
         (
             {"b": {"file": "b.py", "state": "b", "processes": 2}, "b-2": {"file": "b.py", "state": "c"}},
             "compute.b-2: another computation's process has this name; rename it",
