@@ -75,7 +75,7 @@ def test_a_port_in_use(taken: Deployment, noun: str) -> None:
         ("joiner", ["--datacentre", "west"], "--datacentre west: not in the configuration; there are: east"),
         ("dispatcher", ["--datacentre", "west"], "--datacentre west: not in the configuration; there are: east"),
         ("joiner", ["zz"], "joiner zz: not one of datacentre east; there are: east-1"),
-        ("registry", [], "name the replica: photon serve registry NAME"),
+        ("registry", [], "give the replica's name: photon serve registry NAME"),
         ("cache", ["--address", "127.0.0.1:1"], "--address cannot be used with serve cache"),
         ("verifier", ["v1"], "v1 cannot be used with serve verifier"),
         ("eventstore", ["--address", "127.0.0.1:1"], "give --primary, --state and --address together"),

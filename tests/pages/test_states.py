@@ -24,7 +24,7 @@ STATES: dict[str, tuple[Callable[[], dict[str, Any]], list[str]]] = {
     "other_away": (states.other_away, ["attention: 2 alarms", "its work is done here", "▲ 2 ",
                                        "3 of 5 replicas"]),
     "alarms": (states.alarms, ["attention: 3 alarms", "see photon status ledger", "▲ 1 ", "no leader",
-                               "published without a copy", "2 of 3 processes of observers answer, a store",
+                               "published without a copy", "2 of 3 processes answer, but a store",
                                "4,021 cells wait, the oldest for", "without a leader"]),
     "resharding": (states.resharding, ["Resharding to config 2: preparing", "3 of 4 shards are prepared",
                                        "new: 5, 6, 7"]),

@@ -89,7 +89,8 @@ async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threadin
 
 
 def _run(file: Path, state: Path, share: tuple[int, int], stop: threading.Event) -> None:
-    """Runs this process's share once. Raises PhotonError, OSError, and any error of the file's code."""
+    """Runs this process's share until ``stop`` or an error. Raises PhotonError, OSError, and any error that the
+    file's code raises."""
     site = site_of(file, state)
     with closing(site), site.together():
         site.intervals(share[1])
@@ -139,7 +140,7 @@ class Watch:
         state = current(RealDisk(), self._state)
         names = _names(state)
         found = [each for each in read_status(RealDisk(), state) if each.interval in names] if names else []
-        if (state / HBASE_NAME).exists():  # the others are on other machines
+        if (state / HBASE_NAME).exists():  # the other intervals are on other machines
             names = {each.interval for each in found}
         here = [each for each in found if self._speaks(each)]
         running = bool(here)
@@ -225,7 +226,7 @@ def alarms(said: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     if said["aside"]:
         why = f": {said['faults'][0]}" if said["faults"] else ""
         what = f"{many(said['aside'], 'record or timer', 'records and timers')} put aside{why}"
-        yield _alarm(what, "fix the computation and restart it; records put aside are then tried again")
+        yield _alarm(what, "fix the computation and restart it; records put aside are then retried")
     for each in said["sources"]:
         if each["still_s"] > STILL_S:
             held = f"; held back by {'; '.join(each['held_by'])}" if each["held_by"] else ""
@@ -237,7 +238,7 @@ def alarms(said: Mapping[str, Any]) -> Iterator[dict[str, str]]:
         why = f": {'; '.join(said['held'])}" if said["held"] else ""
         still = duration(max(each["still_s"] for each in stuck))
         what = f"{names} has not moved for {still}, though its input has{why}"
-        yield _alarm(what, "see its log, and its activity: photon status compute")
+        yield _alarm(what, "see its log, and photon status compute")
 
 
 def _alarm(what: str, todo: str) -> dict[str, str]:

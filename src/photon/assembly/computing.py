@@ -73,7 +73,7 @@ def reads_of(source: Source, base: Path, upstream: Path) -> Reads | LogPlace:
             topic = topic_address(log, f"the log {source.stream}")
             return LogPlace(upstream, *read, topic, None if client is None else base / client)
         if client is not None:
-            raise UsageError(f"the log {source.stream}: kafka_client is for kafka://HOST:PORT/TOPIC, not for {log}")
+            raise UsageError(f"the log {source.stream}: kafka_client requires kafka://HOST:PORT/TOPIC, not {log}")
         return LogPlace(placed(base, log), *read)
     places, kinds = places_of(source, base)
     return Reads(places, kinds, lambda tell: said_elsewhere(source, base, places, kinds, tell))
@@ -100,7 +100,7 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
     join = source.options.get("join") or (joins[0] if len(joins) == 1 else None)
     if join not in joins:
         raise UsageError(
-            f"{path}: its joins are {', '.join(joins) or 'none'}; name one: Topology.joined(…, join=NAME)"
+            f"{path}: its joins are {', '.join(joins) or 'none'}; choose one: Topology.joined(…, join=NAME)"
         )
     found = [name for name, each in settings.datacentre.items() if each.join == join]
     return {name: output_here(settings, path.parent, name) for name in found}, kinds

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from photon.idregistry.core.scans import Traced
 
 PULSE_S = 2.0
-TRACE_S = 3.0  # longest wait for the registry when a user asks about one id
+TRACE_S = 3.0  # how long to wait for the registry when a user asks about one id
 
 log = get_logger(__name__)
 
@@ -49,7 +49,7 @@ def partition_of_member(pipeline: Pipeline, datacentre: str, member: str | None)
     """Returns the share of the logs that the dispatcher ``member`` reads. Raises UsageError."""
     partition = partition_named(member or "")
     if partition is None or partition.count != pipeline.dispatchers:
-        known = ", ".join(pipeline.dispatcher_names()) or "a single one, without a name"
+        known = ", ".join(pipeline.dispatcher_names()) or "only one, which has no name"
         raise UsageError(
             f"dispatcher {member or ''}: not one of datacentre {datacentre}; there are: {known}".replace(" :", ":")
         )

@@ -89,7 +89,7 @@ def joiner_engine(
         adapter,
         envelope_lines(envelope),
         limits=limits or joiner_limits(settings),
-        check_payloads=type(adapter) is not ConfiguredAdapter,  # its payloads are JSON by construction
+        check_payloads=type(adapter) is not ConfiguredAdapter,  # a configured adapter's payloads are always JSON
         ages=ages,
         copying=copying,
         withholds=withholds,
@@ -108,7 +108,7 @@ class DispatcherPlan:
     # True if the event ids are a guess; the dispatcher then looks for conflicting lines with the same id.
     guessed_ids: bool = False
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
-    shared_with: Sequence[str] = ()  # the other datacentres that join the same events
+    shared_with: Sequence[str] = ()  # names of other datacentres that join the same events
     watch: Watch = Watch.AUTO
     partition: Partition = ALL
 

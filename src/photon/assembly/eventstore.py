@@ -239,7 +239,7 @@ async def serve_cache(room: Room) -> None:
     if node not in caches:
         known = ", ".join(sorted(caches)) or "none"
         given = "cache: name one" if node is None else f"cache {node}: no such node"
-        raise UsageError(f"{given} is not a cache node of datacentre {room.datacentre}; there are: {known}")
+        raise UsageError(f"{given} in datacentre {room.datacentre}; there are: {known}")
     await serve(
         address=room.at(caches[node]),
         bytes_max=room.settings.limits.cache,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from photon.joiner.shell import Die
 
 LIST_S = 5.0
-EVERY = ("0.0.0.0", "[::]")  # hosts to listen at, but not to call
+EVERY = ("0.0.0.0", "[::]")  # hosts that one can listen at, but not call
 
 
 async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address: str | None = None) -> bool:
@@ -108,7 +108,7 @@ def _auto(room: Room, registry: RoutedRegistry, make: Callable[[str, float], Joi
 def _engine(
     room: Room, slot: Slot, registry: Registry, store: EventStore, tls: Tls | None, **more: Any
 ) -> JoinerEngine:
-    """Makes the engine of a slot. ``more``: further arguments of ``joiner_engine``."""
+    """Builds the engine of a slot. ``more``: further arguments of ``joiner_engine``."""
     from photon.assembly.copies import copying_of
     from photon.assembly.engines import joiner_engine
     from photon.joiner.slot.slot import SlotPaths

@@ -117,7 +117,7 @@ async def serve_replica(room: Room) -> None:
     settings, name = room.settings, room.member
     replicas = settings.registry.replicas
     if name is None:
-        raise UsageError("name the replica: photon serve registry NAME")
+        raise UsageError("give the replica's name: photon serve registry NAME")
     if name not in replicas:
         known = ", ".join(sorted(replicas)) or "none"
         raise UsageError(f"registry {name}: not in [registry.replicas]; there are: {known}")

@@ -30,7 +30,7 @@ from photon.outputs.relay import Relay
 from photon.outputs.topic_relay import TopicRelay, TopicUnreachable
 
 POLL_S = 0.05
-RETRY_S = 0.5  # pause between two attempts to reach a broker
+RETRY_S = 0.5  # pause between attempts to reach a broker
 SAVE_S = 1.0
 FIRST_S = 60.0  # an output may be missing for this long after the start
 LAG_S = 1.0  # a shorter lag is shown as 0: a check takes that long
@@ -52,7 +52,7 @@ class Upstream:
     looked_ns: int = 0
     shown_ns: int = 0
     said: str = ""
-    unreachable: str = ""  # why a topic is unreachable
+    unreachable: str = ""  # why the topic is unreachable
 
     def shown_by(self, now_ns: int) -> int:
         """Returns the time up to which every record that the output's readers can see is on this machine. Looks at
@@ -96,8 +96,8 @@ class Upstream:
 
 
 def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstream: str) -> OutputPlace:
-    """Returns the place of an upstream output, or of its copy. ``upstream``: a datacentre whose join's records are
-    the events of ``side`` of ``datacentre``. Raises UsageError."""
+    """Finds the output of datacentre ``upstream``, whose records are the events of ``side`` in ``datacentre``: the
+    original or a copy on this machine. Raises UsageError."""
     place = output_of(settings, base, upstream)
     if place.state.is_dir():
         return place
@@ -106,7 +106,7 @@ def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstre
         return replace(place, copies=(state / COPIES_NAME / upstream,), live=True)
     raise UsageError(
         f"{place.state}: no such directory, so neither the output of {upstream} nor a copy of it (output.copies) "
-        "is on this machine; bring its published files here and name their directory as "
+        "is on this machine; copy its published files here and set their directory as "
         f"datacentre.{datacentre}.{side}"
     )
 

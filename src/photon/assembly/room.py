@@ -80,7 +80,7 @@ class Room:
     stop: asyncio.Event
     named: str | None = None  # the requested datacentre; `None` means the only one
     member: str | None = None  # the process's name among those of its kind
-    reload: SettingsReload | None = None  # rereads the deployment file after a change
+    reload: SettingsReload | None = None  # rereads the deployment file when it changes
     # host:port to listen at if a proxy serves the address; `None` means to listen at the address itself.
     listen: str | None = None
     near: Nearby = field(default_factory=Nearby)
@@ -103,7 +103,7 @@ class Room:
 
     @cached_property
     def datacentre(self) -> str:
-        """The datacentre's name. Raises UsageError if there is no single one."""
+        """The datacentre's name. Raises UsageError if none was given and there is not exactly one."""
         return pipeline_named(self.settings, self.named)[0]
 
     @property

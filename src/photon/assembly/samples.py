@@ -47,7 +47,7 @@ LOOK_BYTES = 64 << 10  # samples are taken from this many bytes at the beginning
 READ_BYTES_MAX = 32 << 20  # maximum number of bytes to read on each side; several files may be copies of one log
 GAP_S = 1.0  # pause between two reports of new logs; if many begin at once, a few samples suffice
 ASK_S = 2.0
-ANSWER_S = 10.0  # longest time that a command waits for the registry
+ANSWER_S = 10.0  # how long a command waits for the registry
 
 # Adds samples to the kept ones; returns all of them.
 Keep = Callable[[Sequence[c.Sample]], Awaitable["tuple[c.Sample, ...] | Refusal"]]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-Labels = Mapping[str, str]  # labels like those that the status page adds: datacentre, service, process
+Labels = Mapping[str, str]  # the same labels as on the status page: datacentre, service, process
 
 
 def labels_of(settings: Settings, kind: str, datacentre: str | None, member: str | None) -> Labels:

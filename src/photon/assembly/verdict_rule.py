@@ -35,7 +35,7 @@ DIGEST_BYTES = 6  # length of a setting's digest
 ASK_S = 2.0  # pause between two requests
 ANSWER_S = 2.0  # time limit of a request
 TODO = "restart the processes that have an older file"
-HEARD_S = 30.0  # after this time without an answer there may be a newer rule
+HEARD_S = 30.0  # without an answer for this long, there may be a newer rule
 
 log = get_logger(__name__)
 

@@ -35,7 +35,7 @@ VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")  # parts of a rejection reason 
     "-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Records to read."
 )
 @click.option("--checks/--no-checks", default=True,
-              help="Also check the adapter's contract: determinism, bad lines, speed …")  # fmt: skip
+              help="Also check that the adapter keeps its contract: determinism, bad lines, speed …")  # fmt: skip
 @formatted
 def test(
     config: Path, primary: Path | None, foreign: Path | None, join: str | None, records: int, checks: bool,
@@ -58,7 +58,7 @@ def test(
     from photon.eventstore.shared_keys import DOES
 
     if primary is None and foreign is None:
-        raise click.UsageError("name a file with --primary, --foreign, or both")
+        raise click.UsageError("give a file with --primary, --foreign, or both")
     settings = load(config, environment=os.environ)
     loaded = adapter_of(settings, join_named(settings, join), config.parent)
     named = {"primary": primary, "foreign": foreign}

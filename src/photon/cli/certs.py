@@ -32,7 +32,7 @@ DAYS = click.IntRange(min=1, max=36_500)
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace an existing certificate, or an authority, which makes all its certificates invalid.",
+    help="Replace an existing certificate, or an authority (which invalidates all its certificates).",
 )
 @formatted
 def certs_issue(
@@ -57,9 +57,9 @@ def certs_issue(
         if hosts or authority is not None:
             raise UsageError("--host and --ca cannot be combined with --authority")
         path = begin(directory, identity or "photon", now, days=days or AUTHORITY_DAYS, force=force)
-        done = f"made; keep {path.with_suffix('.key')} where no service can read it"
+        done = f"created; keep {path.with_suffix('.key')} where no service can read it"
     elif identity is None:
-        raise UsageError("name the certificate's identity with --name, or make an authority with --authority")
+        raise UsageError("give the certificate's identity with --name, or create an authority with --authority")
     else:
         own = authority or directory
         path = issue_into(own, directory, identity, now, days=days or 365, hosts=hosts, force=force)
@@ -127,7 +127,7 @@ def certificates(at: Deployed, name: str | None = None) -> int:
     elif at.settings.tls is not None:
         path = at.base / at.settings.tls.directory
     else:
-        raise UsageError(f"{at.config}: has no [tls]; name a file or directory of certificates")
+        raise UsageError(f"{at.config}: has no [tls]; give a file or directory of certificates")
     now, found = datetime.now(UTC), show(path)
     rows = [_as_json(file, facts, now) for file, facts in found]
     at.part(Part("", rows, COLUMNS))

@@ -63,7 +63,7 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--random", "drawn", is_flag=True, help="Inject a random fault every 15 s instead of running a scenario."
 )
-@click.option("--seed", type=int, help="Seed of faults and traffic; default: drawn and shown.")
+@click.option("--seed", type=int, help="Seed of faults and traffic (default: random, and shown).")
 @click.option("--minutes", type=click.FloatRange(min=0.2, max=1440.0), help="Duration; requires --random.")
 @click.option("--rate", type=click.IntRange(min=1, max=100_000), help="Events per second (default: the scenario's).")
 @config_option
@@ -73,7 +73,7 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--traffic", type=click.Choice(["own", "existing"]),
               help="With --config: generate traffic or use what is there.  [default: existing]")  # fmt: skip
 @click.option("--directory", type=PATH, metavar="DIR",
-              help="New directory for the history, the report and, without --config, the deployment.")  # fmt: skip
+              help="New directory for history, report and, without --config, the deployment.")  # fmt: skip
 @click.option("--joiners", type=click.IntRange(1, 16), default=2, show_default=True,
               help="Without --config: number of joiners in each datacentre.")  # fmt: skip
 @click.option("--verify", "how", type=click.Choice(["quick", "spark"]), default="quick", show_default=True,
@@ -130,7 +130,7 @@ def run(
 @click.argument("do", type=click.Choice([*FAULTS, HEAL]))
 @click.argument("targets", nargs=-1)
 @_running
-@click.option("--for", "lasts", type=DURATION, help="Duration; default: until photon chaos fault heal.")
+@click.option("--for", "lasts", type=DURATION, help="Duration (default: until photon chaos fault heal).")
 @click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]),
               help="With cut: drop bytes, reset connections, or refuse new ones.  [default: drop]")  # fmt: skip
 @click.option("--one-way", is_flag=True, help="With cut or delay: in one direction only.")
@@ -196,7 +196,7 @@ def _show_plan(out: Printed, scenario: Scenario, steps: Sequence[Step], seed: in
 
 def _said_of(report: Report) -> Iterator[tuple[str, str]]:
     if report.good:
-        good = f"every one of {report.events:,} events came out exactly once" if report.events else "no problems"
+        good = f"each of {report.events:,} events came out exactly once" if report.events else "no problems"
         yield "verdict", click.style(good, fg="green")
     else:
         yield "verdict", click.style(many(len(report.problems), "problem"), fg="red", bold=True)
@@ -223,7 +223,7 @@ def _uses(report: Report) -> Iterator[tuple[str, str]]:
     judged = [use for use in report.uses if use.judged]
     if judged and not report.growing:
         most = max(judged, key=lambda use: use.memory_after)
-        flat = f"flat in {len(judged)} processes; largest: {most.name} {most.memory_after / MIB:.0f} MiB"
+        flat = f"no growth in {len(judged)} processes; largest: {most.name} {most.memory_after / MIB:.0f} MiB"
         yield "memory, files", flat
     for use in report.growing if judged else ():
         memory = f"{use.memory_before / MIB:.0f} to {use.memory_after / MIB:.0f} MiB"

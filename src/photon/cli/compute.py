@@ -1,4 +1,4 @@
-"""``photon compute``: computations over published records."""
+"""``photon compute``: runs and manages computations over published records."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def init(
 @click.command()
 @click.argument("file", type=PATH)
 @_state
-@click.option("--once", is_flag=True, help="Read the records published now, fire all timers, and end. A later "
+@click.option("--once", is_flag=True, help="Read the records published now, fire all timers, and stop. A later "
                                            "run continues from there.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
               help="Number of key intervals of a new state, each with a process; an existing state keeps "
@@ -101,10 +101,10 @@ def init(
               help="On Spark: number of key partitions of a new state; cannot be changed later.")  # fmt: skip
 @click.option("--records", type=click.IntRange(1), default=100_000, show_default=True,
               help="On Spark: approximate maximum number of records per batch.")  # fmt: skip
-@click.option("--share", type=(int, int), hidden=True, help="This process's number, and the number of processes.")
+@click.option("--share", type=(int, int), hidden=True, help="Number of this process, and total number of processes.")
 @formatted
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-@click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
+@click.option("--stop-with-parent", is_flag=True, help="Stop when standard input ends.")
 def run(
     file: Path, state: Path | None, once: bool, processes: int, accept_lost_offsets: bool, metrics: str | None,
     on: str, master: str | None, spark: dict[str, str], partitions: int, records: int, share: tuple[int, int] | None,
@@ -353,7 +353,7 @@ def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
               help="Publish results from this event time on: 2026-11-21T09, epoch seconds, 2d (ago); "
               "required the first time.")  # fmt: skip
 @_state
-@click.option("--once", is_flag=True, help="Read the records published now, fire all timers, and end.")
+@click.option("--once", is_flag=True, help="Read the records published now, fire all timers, and stop.")
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
               help="Number of key intervals of a new replay.")  # fmt: skip
 @click.option("--in-place", is_flag=True, help="Finish, replace the published streams with the replay's, and end.")

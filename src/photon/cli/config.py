@@ -31,7 +31,7 @@ class Checked(NamedTuple):
 
     settings: Settings
     survives: list[str]  # a sentence that says which losses the registry survives
-    # Things outside this machine that are made once; their existence is not checked here. Also lists processes that
+    # Things outside this machine that must be created once (not checked here), and processes that
     # run separately.
     hints: list[str]
     missing: list[str]  # things to create before the services can start

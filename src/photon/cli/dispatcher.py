@@ -89,7 +89,7 @@ def _heard(at: Deployed) -> Sequence[Heard]:
     heard = asyncio.run(look_at(at.settings, name, READERS, at.tls, ASK_S)).heard
     if not heard:
         raise UsageError(
-            f"{at.config}: the dispatcher of datacentre {name} has no address; give it dispatcher = host:port"
+            f"{at.config}: the dispatcher of datacentre {name} has no address; set dispatcher = host:port"
         )
     if not any(each.up for each in heard):
         silent = ", ".join(each.process.address or "" for each in heard)
@@ -131,7 +131,7 @@ def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ..
     must_be_said(f"skipped by datacentre {datacentre}", dry_run=dry_run, yes=yes)
     answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=yes and not dry_run)
     if not (dry_run or yes or answer.refusal):
-        ask(f"{_total(answer)} are skipped and never read by datacentre {datacentre}. Skip them?", yes=yes)
+        ask(f"{_total(answer)} will be skipped and never read by datacentre {datacentre}. Skip them?", yes=yes)
         answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=True)
     document = _skips_json(answer)
     at.show(document, Part("logs", document["logs"], SKIPS, ""), _skipped(answer))
@@ -193,8 +193,8 @@ def _total(answer: SkipAnswer) -> str:
 @click.command()
 @deployed(datacentre="Datacentre of the dispatcher; may be left out if there is only one.")
 @click.option("--from", "since", metavar="TIME",
-              help="The first event time: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
-@click.option("--to", "until", metavar="now|TIME", help="The event time to stop before.")
+              help="First event time: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
+@click.option("--to", "until", metavar="now|TIME", help="Event time to stop before.")
 @click.option("--file", "pattern", metavar="GLOB", default="",
               help="Only logs whose path, relative to the foreign logs' directory, matches.")  # fmt: skip
 @dry_run
@@ -224,7 +224,7 @@ def replay(
 
     times = since is not None or until is not None
     if show + (cancelled is not None) + times != 1 or (times and (since is None or until is None)):
-        raise UsageError("name a time range with --from and --to, or --status, or --cancel NUMBER")
+        raise UsageError("give a time range with --from and --to, or --status, or --cancel NUMBER")
     datacentre, _ = at.pipeline
     replays = replays_of(at.settings, at.base, datacentre)
     if cancelled is not None:
@@ -244,7 +244,7 @@ def replay(
     total = f"{sum(log.bytes for log in logs):,} bytes of {many(len(logs), 'log')}"
     said = f"{total} would be read again; no replay was requested"
     if number is not None:
-        said = f"replay {number}: {total} are read again when {replays.who} runs; --status shows it"
+        said = f"replay {number}: {total} will be read again when {replays.who} runs; --status shows the progress"
     answer = {
         "datacentre": datacentre,
         "number": number,

@@ -30,7 +30,7 @@ COLUMNS = (*map(Column, ("area", "level", "where", "what")), Column("what to do"
     "here",
     multiple=True,
     metavar="NAME",
-    help="Datacentre on this machine; default: guessed from addresses and directories.",
+    help="Datacentre on this machine (default: guessed from addresses and directories).",
 )
 @deployed(required=False, help="The deployment file; without it, only this machine is checked.")
 def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:

@@ -71,7 +71,7 @@ def show(at: Deployed) -> int:
     facts = Part("", [document["progress"] | {"now_ns": now_ns}], PROGRESS)
     sources = [asdict(each) | {"now_ns": now_ns} for each in ranked[:SHOWN]]
     lost = document["unavailable"]
-    more = f"and {len(ranked) - SHOWN:,} more; all with -o json"
+    more = f"and {len(ranked) - SHOWN:,} more; -o json shows all"
     shown: list[str | Part] = [*facts.lines(), "", Part("", sources, SOURCES, "")]
     shown += [more] if len(ranked) > SHOWN else []
     shown += ["", Part("", lost, LOST)] if lost else []
@@ -127,7 +127,7 @@ SOURCES = (
 LOST = (
     Column("log", "path"), Column("identity", lambda row: row["identity"][:8]), Column(">keys asked", "keys"),
     Column("since", lambda row: row["since_ns"] or None, moment),
-    Column("why", lambda row: "given up, its keys count as absent" if row["forgotten"] else row["why"]),
+    Column("why", lambda row: "given up; its keys count as absent" if row["forgotten"] else row["why"]),
 )  # fmt: skip
 
 

@@ -167,7 +167,7 @@ def config(*, required: bool = True, unless: Sequence[str] = (), help: str = "Th
 
 
 overrides = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the file.")
-FILE = click.argument("file", type=PATH, envvar=VARIABLE)  # FILE, of commands on the deployment as a whole
+FILE = click.argument("file", type=PATH, envvar=VARIABLE)  # FILE, for commands that act on the whole deployment
 run_option = click.option(
     "--run", type=PATH, metavar="DIR",
     help="Directory for logs, lock and control socket (default: .photon-run next to the deployment file).",

@@ -79,5 +79,5 @@ def _unknown(name: str) -> str:
 
     known = [*COUNTERS, *NOUNS, *(each for metric in METRICS for each in _names(metric))]
     alike = get_close_matches(name, dict.fromkeys(known), n=1)
-    hint = f"; did you mean {alike[0]}?" if alike else "; photon --help lists commands, photon status the parts"
+    hint = f"; did you mean {alike[0]}?" if alike else "; see photon --help and photon status --help"
     return f"{name}: no counter, metric or command has this name{hint}"

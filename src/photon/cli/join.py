@@ -30,12 +30,12 @@ NAMED = 3  # maximum number of unread logs to list
               help="The primary logs: a directory, a file, a glob, a URL, or - for standard input.")  # fmt: skip
 @click.option("--foreign", type=PLACE, required=True, help="The foreign logs, in any of the same forms.")
 @click.option("--kafka-client", type=PATH, metavar="FILE",
-              help="For kafka://…: client properties, in librdkafka's spelling.")  # fmt: skip
+              help="For kafka://…: file of client properties, named as in librdkafka.")  # fmt: skip
 @click.option("--accept-lost-offsets", is_flag=True,
               help="For kafka://…: continue although Kafka removed messages before they were read.")  # fmt: skip
 @click.option("--output", type=PATH, required=True, help="Directory of the output.")
 @click.option("--key", multiple=True, metavar="FIELD",
-              help="Join by this field of both sides; repeat it for several fields.")  # fmt: skip
+              help="Join records with equal values of this field; repeat it for several fields.")  # fmt: skip
 @click.option("--primary-key", multiple=True, metavar="FIELD", help="Use this field of primary records as the key.")
 @click.option("--foreign-key", multiple=True, metavar="FIELD", help="Use this field of foreign records as the key.")
 @click.option("--id", metavar="FIELD", help="Use this field as the unique id of foreign events.")
@@ -55,7 +55,7 @@ NAMED = 3  # maximum number of unread logs to list
 @formatted
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option("--stages", type=PATH, help="Write a profile of the stages to this file.")
-@click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
+@click.option("--stop-with-parent", is_flag=True, help="Stop when standard input ends.")
 def join(
     once: bool, keep_pending: bool, max_rejected: int, quiet: bool, out: Printed,
     stop_with_parent: bool, key: tuple[str, ...], primary_key: tuple[str, ...], foreign_key: tuple[str, ...],
@@ -178,7 +178,7 @@ def _verdict(result: JoinResult, options: JoinOptions, max_rejected: int) -> tup
         lost = many(result.conflicting, "line was", "lines were")
         return ATTENTION, (
             f"{lost} dropped as duplicates although their contents differ (see conflicting above): the "
-            "detected event id does not identify events; start a new --output with --id or a configuration without "
+            "detected event id does not identify events; use a new --output with --id or a configuration without "
             "an id"
         )
     if result.rejected > max_rejected:

@@ -157,7 +157,7 @@ def _of_directory(output: Path | None) -> Path:
         raise UsageError(f"{output}: no ledger yet: photon join has not joined anything into it")
     if any((output / name).is_dir() for name in OWN_DIRECTORIES):
         raise UsageError(
-            f"{output}: an output without a ledger; a deployment's is in the pipeline's state directory: name that, "
+            f"{output}: has no ledger; a deployment's ledger is in the pipeline's state directory: give that, "
             "or --config FILE --datacentre NAME"
         )
     raise UsageError(f"{output}: no ledger; give an output of photon join or a pipeline's state directory")

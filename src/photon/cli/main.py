@@ -102,7 +102,7 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
         ),
         "joiner": Noun("Drain a joiner.", {"drain": "running:drain"}, "drain east-1 --config photon.toml"),
         "slot": Noun(
-            "Retire a slot whose disk is gone.",
+            "Retire a joiner slot whose disk is lost.",
             {"retire": "slot:retire"},
             "retire east-1 --config photon.toml --dry-run",
         ),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.option("--with-watermark", is_flag=True,
               help="Print the watermark when it moves and all records are read.")  # fmt: skip
 @click.option("--from", "begin", default="beginning", metavar="beginning|end|CURSOR", show_default=True,
-              help="Where to begin; CURSOR is a line printed by --with-cursor.")  # fmt: skip
+              help="Where to start; CURSOR is a line printed by --with-cursor.")  # fmt: skip
 @click.option(
     "--cleared-only",
     is_flag=True,
@@ -194,7 +194,7 @@ def _pass_on(
         objected += len(held_back)
         for name, lines in held_back.items():
             counted = many(lines, "line")
-            say(f"{name}: not read further: the verifier objects to {counted} of it (docs/verification.md)")
+            say(f"{name}: not read further, because the verifier objects to {counted} of it (docs/verification.md)")
 
     descriptor = sys.stdout.fileno()
     signals = Signals(descriptor)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WORDS = click.argument("words", nargs=-1, metavar="FILE [NAME]...")  # FILE may be left out if PHOTON_CONFIG names it
 TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=180.0, show_default=True,
-                       help="Seconds to wait at most.")  # fmt: skip
+                       help="Maximum number of seconds to wait.")  # fmt: skip
 POLL_S = 0.1
 WAIT_S = 180.0
 TELL_S = 2.0
@@ -283,7 +283,7 @@ def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float,
     tell(directory, "hold", [joiner.name], PATIENCE_S)
     held = wait_for(directory, joiner.name, timeout, "held", telling=True)
     drained = held.exit_code == 0
-    words = "drained and held" if drained else "held; something was still undecided, and its next start redoes it"
+    words = "drained and held" if drained else "held; something was still undecided, so its next start redoes it"
     _say(at, {"joiner": joiner.name, "dry_run": False, "drained": drained}, f"{joiner.name}: {words}")
     return DONE if drained else ATTENTION
 

@@ -38,7 +38,7 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @config(required=False, unless=["primary"])
 @overrides
 @click.option("--datacentre", metavar="NAME", help="Name of the datacentre; may be left out if there is only one.")
-@click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
+@click.option("--stop-with-parent", is_flag=True, help="Stop when standard input ends.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,
               help="Format of the log on standard error.")  # fmt: skip
 @click.option("--listen", metavar="HOST:PORT",
@@ -50,7 +50,7 @@ COMMON = "kind config overrides stop_with_parent log_format"
     "--accept-damaged-log",
     is_flag=True,
     help="Joiner: start although a part of the slot's redo log is unreadable: set it aside, give up "
-    "its unwritten registrations, and let their events be joined again (docs/verification.md).",
+    "its unwritten registrations, and join their events again (docs/verification.md).",
 )
 @click.option(
     "--accept-lost-offsets",

@@ -234,7 +234,7 @@ def _dry_run(at: Deployed, here: Here, checked: Checked, asked: Asked) -> int:
     document = _as_json(report, dry_run=True) | {"list": [_id_json(each) for each in entries]}
     already = "is retired already; " if checked.slot.retired else ""
     beside = "; those in the copy would be cleared instead" if report.copy is not None else ""
-    more = f"... and {len(entries) - SHOWN_MAX:,} more: --ids FILE or -o json has all"
+    more = f"... and {len(entries) - SHOWN_MAX:,} more; --ids FILE or -o json lists all"
     at.show(
         document, *_counts(report), Part("list", document["list"][:SHOWN_MAX], LISTED, ""),
         *([more] if len(entries) > SHOWN_MAX else []),

@@ -70,7 +70,7 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 @click.command(
     help=f"""Show what a deployment, or a PART of it, is doing.
 
-    Asks the processes of the file, with the operator's certificate; some parts read files of this machine.
+    Asks the processes in the file, with the operator's certificate; some parts read files on this machine.
 
     \b
     Parts:

@@ -210,7 +210,7 @@ def _show_locks(at: Deployed, database: Path | None, table: str | None) -> int:
 @click.argument("names", nargs=-1, metavar="[TABLE]...")
 @click.option("--collect", type=Duration(), metavar="AGE",
               help="First remove versions that no reader of the last AGE (10m) needs, from all tables; takes "
-              "that long. Observers do so regularly (tables.keep).")  # fmt: skip
+              "that long. Observers also do this regularly (tables.keep).")  # fmt: skip
 @_on_tables
 def verify(at: Deployed, database: Path | None, names: tuple[str, ...], collect: float | None) -> int:
     """Check every cell: its meta, versions and locks must fit together, and the oracle must be ahead of them.
@@ -257,7 +257,7 @@ def _text(value: Any) -> str:
 @click.option(
     "--retire",
     metavar="OBSERVER",
-    help="Retire an observer that no program defines any more, and end; "
+    help="Retire an observer that no program defines any more, and stop; "
     "until then every change of its column is kept for it.",
 )
 @formatted

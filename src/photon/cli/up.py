@@ -38,7 +38,7 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
                    "in which it could not run; 0: never.")  # fmt: skip
 @click.option("--no-logs", is_flag=True, help="In the foreground: show only starts, stops and failures.")
 @click.option("--helm", type=PATH, metavar="FILE",
-              help="Only write the values for deploy/helm/photon, to run it on Kubernetes.")  # fmt: skip
+              help="Only write the values for deploy/helm/photon, to run the file on Kubernetes.")  # fmt: skip
 @click.option("--background", is_flag=True, hidden=True, help="Internal: marks the process that --detach starts.")
 @audited
 def up(

@@ -65,7 +65,7 @@ def _checked(control: str) -> str:
 @config(required=False, unless=("routes",), help="In place of --routes: a file whose hosts are container names.")
 @click.option("--control", required=True, metavar="HOST:PORT", help="Address at which to listen for commands.")
 @click.option("--round-trip", type=DURATION, default="0s", help="Initial round trip between any two regions.")
-@click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
+@click.option("--stop-with-parent", is_flag=True, help="Stop when standard input ends.")
 @click.option("--tls", "certificates", type=PATH, help="Directory of certificates; commands then need mutual TLS.")
 def wan_serve(
     routes: Path | None,
@@ -79,7 +79,7 @@ def wan_serve(
 
     A route is {"listen": "127.0.0.1:7101", "source": "east", "destination": "west", "target": "127.0.0.1:7001"}.
 
-    Or it takes the routes, and its certificate, from a deployment in containers (photon up --compose).
+    With --config, the routes and the certificate come from a deployment in containers (photon up --compose).
 
     \b
     Example:
@@ -161,7 +161,7 @@ def wan_set(
     from photon.lab.wan.links import Fault
 
     if (round_trip is not None) + (delay is not None) + cut + heal != 1:
-        raise UsageError("give one of --round-trip, --delay, --cut and --heal")
+        raise UsageError("give exactly one of --round-trip, --delay, --cut and --heal")
     if one_way and (heal or round_trip is not None):
         raise UsageError("--one-way requires --delay or --cut; a round trip covers both directions")
     if (fault is not None or from_all) and not cut:

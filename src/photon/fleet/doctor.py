@@ -27,7 +27,7 @@ FREE_BYTES_NONE = 100 << 20  # less free space than this is a problem
 FREE_BYTES_ENOUGH = 50 << 30  # with this much free space, the share is not checked
 SYNC_SLOW_S, SYNC_BAD_S = 0.1, 1.0  # each batch of a joiner and each entry of the registry waits for one fsync
 EXPIRES_WITHIN = timedelta(days=30)
-FILES_OF_A_PROCESS = 512  # files that a process opens besides its logs: sockets, segments, outputs
+FILES_OF_A_PROCESS = 512  # files that a process opens in addition to its logs: sockets, segments, outputs
 FILES_USED_SHARE = 0.8
 BOUNDARY_SLACK_S = 3600.0  # how far the boundary may lag behind the retention
 GROUP_AND_OTHERS, OTHERS = 0o077, 0o004
@@ -106,7 +106,7 @@ def _configuration(facts: _Facts) -> Iterator[Finding]:
     if key is not None and key.problem:
         yield _problem(key.path, key.problem, f"head -c 32 /dev/urandom > {key.path}")
     elif key is not None and key.mode & GROUP_AND_OTHERS:
-        what = f"the key of the digests has mode {key.mode:04o}: others on this machine can read it"
+        what = f"the digest key has mode {key.mode:04o}, so other users of this machine can read it"
         yield _warning(key.path, what, f"chmod 600 {key.path}")
     for each in facts.look.heard:
         if waits := each.details.get("unmatched_waits"):
@@ -283,7 +283,7 @@ def _side(each: Logs) -> Iterator[Finding]:
         have = many(count, "sampled record has", "sampled records have")
         what = f"{have} the key {text!r}, which usually means that there is no value"
         table = f"[join.{each.join}.{each.side}]"
-        yield _warning(where, what, f"add {text!r} to absent in {table}, or leave it if it is a real key")
+        yield _warning(where, what, f"add {text!r} to absent in {table} unless it is a real key")
     if not each.matched:
         patterns = ", ".join(each.patterns)
         what = f"no file matches {patterns}" + (
@@ -371,7 +371,7 @@ def _certificates(facts: _Facts) -> Iterator[Finding]:
     note = f"; not on this machine: {_some(missing)}" if missing else ""
     first = min((pair.ends for pair in there if pair.ends is not None), default=None)
     yield _ok(
-        f"{many(len(there), 'certificate is', 'certificates are')} here, the first expires on {first:%Y-%m-%d}{note}"
+        f"{many(len(there), 'certificate is', 'certificates are')} here, the next expires on {first:%Y-%m-%d}{note}"
         if first
         else note
     )
@@ -433,7 +433,7 @@ def _watermarks(facts: _Facts) -> Iterator[Finding]:
             what = f"{which} has not moved for {max(still_s, exact_s):,.0f} s{held}"
             do = "find out what holds it back: photon watermark, photon status lag, docs/watermarks.md"
             yield _warning(each.datacentre, what, do)
-    yield _ok(f"at most {max(behind):,.0f} s behind" if behind else "no watermark is kept yet")
+    yield _ok(f"at most {max(behind):,.0f} s behind" if behind else "there is no watermark yet")
 
 
 def _computations(facts: _Facts) -> Iterator[Finding]:
@@ -442,7 +442,7 @@ def _computations(facts: _Facts) -> Iterator[Finding]:
         for alarm in each.details.get("computing", {}).get("alarms", ()):
             yield _warning(each.process.title, alarm["what"], alarm["todo"])
     said = f"{len(known)} running, watermarks move, no records are put aside"
-    yield _ok(said if known else "none is configured, or none was asked")
+    yield _ok(said if known else "none configured, or none asked")
 
 
 def _tables(facts: _Facts) -> Iterator[Finding]:

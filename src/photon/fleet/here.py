@@ -171,10 +171,10 @@ class TablesHere:
     where: str
     problem: str = ""
     oracle_problem: str = ""  # why no timestamps are handed out
-    stuck: int = 0  # cells waiting for observers, if the oldest one was the same in both checks
+    stuck: int = 0  # number of cells waiting for observers, if the oldest one was the same in both checks
     stuck_at: str = ""
-    old_locks: Sequence[str] = ()  # cells locked by a dead client, or locked for long
-    looked_at: int = 0  # cells checked for locks
+    old_locks: Sequence[str] = ()  # cells locked by a dead client, or for a long time
+    looked_at: int = 0  # number of cells checked for locks
     safe_point_s: float | None = None  # seconds since the safe point moved; `None` if never
     keep_s: float = 0.0
     observed: bool = False  # the deployment runs observers, which move the safe point

@@ -35,7 +35,7 @@ def overview(datacentres: Sequence[Row], now_s: float) -> Iterator[str | Part]:
     )
     yield shards(registry["shards"][:SHARDS_SHOWN])
     if count > SHARDS_SHOWN:
-        yield f"and {count - SHARDS_SHOWN} more: -o json, or the status page"
+        yield f"and {count - SHARDS_SHOWN} more; see -o json, or the status page"
     yield ""
     if first.get("computations"):
         yield from (computations(first["computations"]), "")
@@ -178,7 +178,7 @@ def _observers(tables: Row) -> str:
         return "none in the deployment file"
     silent = ", but a store does not answer" if tables["stores_silent"] else ""
     up = f"{tables['up']} of {many(tables['processes'], 'process', 'processes')}"
-    return f"{up} of observers answer{silent}: {', '.join(tables['observers']) or NONE}"
+    return f"{up} answer{silent}: {', '.join(tables['observers']) or NONE}"
 
 
 def _runs(tables: Row) -> str:

@@ -73,7 +73,7 @@ def test_the_table_has_no_spaces_at_the_lines_ends(deployment: Path) -> None:
 
 def test_no_ledger_is_said_with_where_it_is(deployment: Path) -> None:
     for arguments, says in (
-        ([deployment / "out"], "a deployment's is in the pipeline's state directory"),
+        ([deployment / "out"], "a deployment's ledger is in the pipeline's state directory"),
         ([deployment / "state"], "no ledger; give an output"),
         ([], "or --config FILE"),
         (["--datacentre", "east"], "or --config FILE"),

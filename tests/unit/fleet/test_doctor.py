@@ -206,7 +206,7 @@ def test_logs() -> None:
     assert ("9 files" in many.what, "and 4 more" in many.what) == (True, True)
     marked = only("logs", Level.WARNING, logs=(replace(FOREIGN, join="clicks", absent_keys={"NULL": 3}),))
     assert "3 sampled records have the key 'NULL', which usually means that there is no value" in marked.what
-    assert marked.do == "add 'NULL' to absent in [join.clicks.foreign], or leave it if it is a real key"
+    assert marked.do == "add 'NULL' to absent in [join.clicks.foreign] unless it is a real key"
     shared = only("logs", Level.WARNING, heard=(heard("east", kind="eventstore", ambiguous=7.0), WEST))
     assert (shared.where, "7 keys have several" in shared.what) == ("eventstore east", True)
 
@@ -292,7 +292,7 @@ def test_registry() -> None:
 
 
 def test_a_watermark_that_stands_still_is_named_with_what_holds_it_back() -> None:
-    assert "no watermark is kept" in only("watermarks", Level.OK).what
+    assert "there is no watermark" in only("watermarks", Level.OK).what
 
     def mark(still_s: float, exact_still_s: float, *held_by: str) -> DatacentreWatermark:
         pair = Pair(ns(0.0), ns(2.0), ns(2.0), 0, Cursor(), held_by)

@@ -255,7 +255,7 @@ def test_tables_are_those_of_observers_and_the_oracle() -> None:
     assert tables["oracle"] == {"replicas": 2, "leader": "r2", "timestamps_per_s": 0.0}
     assert [alarm["where"] for alarm in found["alarms"]] == ["observe dedup-3"]
     shown = text(found, 110.0)
-    assert "  observers 2 of 3 processes of observers answer: cluster, count\n  runs      0/s, 0/s conflicts" in shown
+    assert "  observers 2 of 3 processes answer: cluster, count\n  runs      0/s, 0/s conflicts" in shown
     assert "  changes   7 cells wait, the oldest for 4 s\n  oracle    led by r2, 0/s timestamps" in shown
 
 

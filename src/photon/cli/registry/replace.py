@@ -92,7 +92,7 @@ def _plan(at: Deployed, client: OperatorClient, old: str, new: str) -> tuple[Exc
         f"a barrier in {many(len(rows), 'group')}, applied by every survivor; each records epoch {wanted.epoch} "
         f"with {new} at {wanted.address} in place of {old}: {names}",
         f"{directory}: {many(sum(row.ids for row in rows), 'id')} as of the barrier",
-        f"then: start {new}, restart {names}, and call this again with --wait",
+        f"then: start {new}, restart {names}, and run this again with --wait",
     ]
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("backup", type=PLACE, required=False)
 @click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Create only this replica's directory.")
-@click.option("--register-again", "again", is_flag=True, help="Register the records of the outputs on this machine.")
+@click.option("--register-again", "again", is_flag=True, help="Register the records in this machine's outputs again.")
 @click.option("--datacentre", "only", metavar="NAME", multiple=True,
               help="With --register-again: only outputs of this datacentre (default: all).")  # fmt: skip
 @click.option("--open", "open_", is_flag=True,
@@ -147,7 +147,7 @@ def _open(at: Deployed, boundary_ns: int | None, *, dry_run: bool, yes: bool) ->
         refused = "" if boundary_ns is None else f"; unknown events older than {moment(boundary_ns)} are refused"
         shards = f"shards {', '.join(map(str, closed))}"
         if not dry_run:
-            word = " Were all outputs registered again?" if boundary_ns is None else " Do it?"
+            word = " Have all outputs been registered again?" if boundary_ns is None else " Do it?"
             ask(f"{shards} will be opened{refused}.{word}", yes=yes)
         for shard in () if dry_run else closed:
             client.open_shard(shard, boundary_ns)
@@ -216,7 +216,7 @@ def _would_register(at: Deployed, client: OperatorClient, names: Sequence[str]) 
     from photon.operations.register import counted
 
     if not any(row.closed for row in group_rows(client.inspect_all())):
-        raise PhotonError("no shard is closed: outputs are registered again only in a registry that was restored")
+        raise PhotonError("no shard is closed; outputs can be registered again only in a restored registry")
     disk, rows = UrlDisk(), []
     for name in names:
         files = _files(at, disk, name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--group", "groups", type=click.IntRange(0), multiple=True,
               help="Move the leadership of this group; may be repeated.")  # fmt: skip
 @click.option("--from", "source", metavar="REPLICA", help="Move every group that this replica leads.")
-@click.option("--to", "to", metavar="REPLICA", default="", help="The new leader; default: the most up-to-date one.")
+@click.option("--to", "to", metavar="REPLICA", default="", help="The new leader (default: the most up-to-date one).")
 @dry_run
 @audited
 def transfer_leader(at: Deployed, groups: tuple[int, ...], source: str | None, to: str, dry_run: bool) -> None:

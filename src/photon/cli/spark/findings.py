@@ -31,7 +31,7 @@ CLASSES = click.Choice([str(kind) for kind in Class])
 @click.option("--file", metavar="FILE", default="", help="Only findings in this raw log or output file.")
 @click.option("--event", metavar="ID", help="Only findings about this event.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N",
-              help=f"Number of rows; default: {SHOWN} in a table, all with -o json; 0: all.")  # fmt: skip
+              help=f"Number of rows; 0: all (default: {SHOWN} in a table, all with -o json).")  # fmt: skip
 @formatted
 def problems(
     report: Path, classes: tuple[str, ...], file: str, event: str | None, limit: int | None, out: Printed
@@ -120,7 +120,7 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
 @click.command("acknowledge")
 @click.argument("report", type=PLACE)
 @click.option("--event", metavar="ID", help="The event whose finding is accepted.")
-@click.option("--class", "kind", type=CLASSES, metavar="CLASS", help="The class of that finding.")
+@click.option("--class", "kind", type=CLASSES, metavar="CLASS", help="The class of the finding.")
 @click.option("--all-of", type=CLASSES, metavar="CLASS", help="Accept all findings of this class in REPORT.")
 @click.option("--who", metavar="NAME", help="Name of the person who accepts it.")
 @click.option("--why", metavar="TEXT", help="Reason for accepting it.")

@@ -31,13 +31,13 @@ WORDS = {
     "reopened": "given back: the dispatchers read them again",
     "changed": "have changed since the report: left as they are",
     "listed": "given back before, but no dispatcher has found them yet: restore their logs",
-    "slot-down": "their slot may still write them: start its joiner, or retire it (photon slot retire)",
+    "slot-down": "their slot may still write them: start its joiner, or retire the slot (photon slot retire)",
     "not-cleared": "not verified by the continuous verifier yet: try after the next report",
     "not-asked": "unmatched lines are already in the output: use --also-unmatched for a second verdict",
     "in-doubt": "requested before, but the answer was lost: see the next verification",
     "no-input": "no raw log has them, so nothing can be dispatched",
     "backfilled": "registered by a backfill whose output was not verified: look there",
-    "other-records": "they have other records too: look at the report's duplicates first",
+    "other-records": "have other records too: see the report's duplicates first",
     "earlier": "given back by an earlier repair: nothing more to do",
     "not-looked-at": "refused: the output of their slots could not be searched, see below",
     "written": "not given back: their records are in output files, see below",
@@ -53,7 +53,7 @@ WORDS = {
 @click.option("--report", type=PLACE, required=True, help="Directory, or URL, of a verification's report.")
 @sure
 @click.option("--also-unmatched", is_flag=True,
-              help="Also write a second, joined line for unmatched events whose primary event exists.")  # fmt: skip
+              help="For unmatched events whose primary event exists, also write a joined line.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(1.0), default=5000.0, show_default=True,
               help="Maximum number of ids per second.")  # fmt: skip
 @click.option("--gone", multiple=True, metavar="SLOT",
@@ -156,7 +156,7 @@ def _shown(done: Recovery, document: dict[str, Any], config: Path) -> Iterator[s
     columns = (Column("finding"), Column(">events"), Column("done" if done.applied else "to be done", "done"))
     yield Part("", rows, columns, "the report has nothing to repair")
     for slot, count in sorted(done.progress.waiting_slots.items()):
-        yield f"slot {slot} is down and owns {count:,} of these events: start its joiner, or retire it"
+        yield f"slot {slot} is down and owns {count:,} of these events: start its joiner, or retire the slot"
     yield from _refusals(done, config)
     for replay in document["replays"]:
         asked = f"replay {replay['number']} of" if replay["number"] else "run on the dispatcher's machine:"
