@@ -137,7 +137,7 @@ def parquet(
 @click.command()
 @_published
 @click.option("--into", required=True, metavar="ADDRESS",
-              help="postgresql://USER@HOST/DATABASE, or another form that libpq knows; set the password in PGPASSWORD "
+              help="postgresql://USER@HOST/DATABASE, or a form that libpq knows; give the password in PGPASSWORD "
               "or ~/.pgpass.")  # fmt: skip
 @click.option("--table", required=True, help="TABLE or SCHEMA.TABLE; created if missing.")
 @_NAME

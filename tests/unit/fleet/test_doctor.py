@@ -317,7 +317,7 @@ def test_a_watermark_that_stands_still_is_named_with_what_holds_it_back() -> Non
 
 
 def test_what_a_computation_says_is_passed_on() -> None:
-    assert "none is configured" in only("computations", Level.OK).what
+    assert "none configured" in only("computations", Level.OK).what
     well = heard("spend", "", "compute", computing={"alarms": []})
     assert "1 run" in only("computations", Level.OK, heard=(JOINER, WEST, well)).what
     alarm = {"what": "its watermark has not moved for 90 s; held back by west", "todo": "see to west"}
