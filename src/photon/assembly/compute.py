@@ -64,8 +64,8 @@ async def serve_compute(room: Room) -> None:
 
 
 async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threading.Event], None]) -> None:
-    """Runs the topology until the room's ``stop`` is set. Restarts it after a failure, as its file or input may be
-    corrected."""
+    """Runs the topology until the room's ``stop`` is set. Restarts it after a failure, because its file or input may
+    be corrected."""
     clock, stop, pauses = room.clock, room.stop, RETRY.pauses()
     while True:
         begun_s, version = clock.monotonic(), _version(file)

@@ -139,7 +139,7 @@ def _orphans(
     async def adopted(slot: str, ends: Die) -> AsyncIterator[Adopted]:
         async with room.registry(tls) as registry:  # a separate client, because a client acts for one slot
             its = Slot(slot, room.datacentre, process)
-            # The datacentre's verifier clears what it writes.
+            # The datacentre's verifier clears the records that it writes.
             yield Adopted(_engine(room, its, registry, store, tls, limits=limits, ends=ends))
 
     adopter = Adopter(

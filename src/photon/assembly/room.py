@@ -79,7 +79,7 @@ class Room:
     base: Path  # directory that paths in the settings are relative to
     stop: asyncio.Event
     named: str | None = None  # the requested datacentre; `None` means the only one
-    member: str | None = None  # the process's name among those of its kind
+    member: str | None = None  # the process's name among the processes of its kind
     reload: SettingsReload | None = None  # rereads the deployment file when it changes
     # host:port to listen at if a proxy serves the address; `None` means to listen at the address itself.
     listen: str | None = None

@@ -75,7 +75,7 @@ async def answered(
 
 
 class Logs(NamedTuple):
-    """Where the logs of one side are."""
+    """The log directory of one side, and the patterns of its files."""
 
     directory: Path
     patterns: Sequence[str]

@@ -71,7 +71,7 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
 @project_option
 @compose_option
 @click.option("--traffic", type=click.Choice(["own", "existing"]),
-              help="With --config: generate traffic or use what is there.  [default: existing]")  # fmt: skip
+              help="With --config: generate traffic or use existing traffic.  [default: existing]")  # fmt: skip
 @click.option("--directory", type=PATH, metavar="DIR",
               help="New directory for history, report and, without --config, the deployment.")  # fmt: skip
 @click.option("--joiners", type=click.IntRange(1, 16), default=2, show_default=True,

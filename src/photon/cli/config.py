@@ -49,7 +49,7 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
     for name in settings.join:
         adapter_of(settings, name, file.parent)
     apart = [
-        f"datacentre {name}: {', '.join(ADAPTER_PORTS)} run as separate processes, as they call {each.join}'s adapter"
+        f"datacentre {name}: {', '.join(ADAPTER_PORTS)} run as separate processes: they call {each.join}'s adapter"
         for name, each in settings.datacentre.items()
         if settings.join[each.join].runs_user_code
     ]

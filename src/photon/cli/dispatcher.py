@@ -210,8 +210,8 @@ def replay(
     """Dispatch the events of a time range again.
 
     Safe at any time: events that have a verdict keep it, others get one. The ledger counts all of them as reread. The
-    request is kept in the state of the dispatcher, or of the join on Spark. A running one picks it up within seconds,
-    a stopped one when it starts, and a killed one continues after its restart.
+    request is kept in the state of the dispatcher, or of the join on Spark. If that is running, it starts within
+    seconds, otherwise at its next start; if it is killed, it continues after the restart.
 
     \b
     Examples:

@@ -263,7 +263,7 @@ def taken(what: str, takes: str, always: str, given: Mapping[str, Any]) -> dict[
 
 
 def file_and_names(words: Sequence[str], what: str) -> tuple[Path, tuple[str, ...]]:
-    """Splits ``[FILE] [NAME]...``; without FILE, the file is PHOTON_CONFIG. Raises UsageError."""
+    """Splits ``[FILE] [NAME]...``. Without FILE, uses PHOTON_CONFIG. Raises UsageError."""
     default = _default()
     if words and (default is None or Path(words[0]).is_file()):
         return Path(words[0]), tuple(words[1:])

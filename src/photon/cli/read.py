@@ -63,8 +63,8 @@ def read(
       photon read out/ --follow --cursor billing.cursor >> billing.jsonl
       photon read s3://lake/clicks --follow --cursor billing.cursor >> billing.jsonl
       photon read --config photon.toml --datacentre east --follow --with-cursor | load-into-database
-    Exit codes: 0 all records were read, the limit was reached, or ended by a signal; 3 with --cleared-only: the
-    verifier objects to some files, or OUTPUT is a replayed stream, whose end names its successor; 1 failed; 2 wrong
+    Exit codes: 0 all records were read, the limit was reached, or ended by a signal; 3 the verifier objects to some
+    files (with --cleared-only), or OUTPUT is a replayed stream, whose end names its successor; 1 failed; 2 wrong
     usage.
     """
     from photon.objects.disk import UrlDisk

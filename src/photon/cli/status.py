@@ -29,7 +29,7 @@ Look = Callable[[], list[dict[str, Any]]]
 
 
 class Shows(NamedTuple):
-    """What ``photon status PART`` shows, and the function that shows it."""
+    """A part of ``photon status``: its description, and the function that shows it."""
 
     shows: str
     function: str  # module:function in photon.cli; called with a Deployed and the options given by the user

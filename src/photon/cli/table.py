@@ -114,7 +114,7 @@ def scan(
     at: Deployed, database: Path | None, table: str | None, row: str | None, names: tuple[str, ...], locks: bool,
     begin: str, end: str | None, columns: tuple[str, ...], limit: int,
 ) -> int:  # fmt: skip
-    """Show the rows of a table, or one ROW, as of one moment. With COLUMNs, only those of ROW.
+    """Show the rows of a table, or one ROW, as of one moment. With COLUMNs, only these columns of ROW.
 
     Without TABLE, shows the names of the tables. With --locks, shows the locks of transactions that are in progress
     or whose client died. The next client that meets a dead client's lock resolves it: at once on the same machine,
@@ -264,9 +264,10 @@ def _text(value: Any) -> str:
 def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: str | None, out: Printed) -> int:
     """Run the observers of a Python FILE until SIGTERM.
 
-    Any number of these processes may run, on any machines: they share the work. One that is killed leaves nothing
-    undone. A new observer waits some 4 s until every program knows it, and then processes existing rows. Observers
-    also remove old versions from the tables. [observe.NAME] in a deployment file keeps them running (photon up).
+    Any number of these processes may run, on any machines: they share the work. If one is killed, its work is
+    completed by another one or by its next run. A new observer waits some 4 s until every program knows it, and then
+    processes existing rows. Observers also remove old versions from the tables. [observe.NAME] in a deployment file
+    keeps them running (photon up).
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Finds in the settings what a caller needs to query a deployment: datacentre, certificate, registry client."""
+"""Finds the datacentre, the certificate and the registry client with which a caller can query a deployment."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def read_ledger(state: Path) -> dict[str, int]:
 
 
 def balances(ledger: Mapping[str, int]) -> bool:
-    """Returns True if ``read`` is the sum of all verdicts and ``pending``, as it always must be."""
+    """Returns True if ``read`` is the sum of all verdicts and ``pending``, which must always hold."""
     return ledger["read"] == sum(ledger[name] for name in VERDICTS) + ledger["pending"]
 
 

@@ -38,7 +38,7 @@ FOUND_MAX = 256  # maximum number of one datacentre's joiners that are not in th
 
 @dataclass(frozen=True)
 class Look:
-    """What one look at a deployment found. Parts that were not examined are empty."""
+    """The result of one look at a deployment. Parts that were not examined are empty."""
 
     at_s: float  # Unix time
     heard: Sequence[Heard] = ()

@@ -69,8 +69,8 @@ class Numbers:
 
 
 class Change:
-    """How each process's metrics changed since its earliest known report. Compares reports of the same process only,
-    because a restarted one may start with counts kept on disk. Without an earlier report, rates are unknown."""
+    """The changes of each process's metrics since its earliest known report. Compares reports of the same process
+    only, because a restarted one may start with counts kept on disk. Without an earlier report, rates are unknown."""
 
     def __init__(self, now: Numbers, past: Iterable[tuple[float, Numbers]], now_s: float) -> None:
         """``past``: (time, numbers) of earlier moments, oldest first."""

@@ -26,7 +26,8 @@ from photon.verifier.watermark import SlotShown
 @dataclass(frozen=True, slots=True)
 class SlotsShown:
     """Asks joiners. ``slots``: directory of the slots' states; ``known``: returns the registry's list of slots;
-    ``gather``: asks processes; ``claimed``: slot of a join on Spark, which itself reports what is shown."""
+    ``gather``: asks processes; ``claimed``: slot of a join on Spark, left out because Spark itself reports its
+    progress."""
 
     disk: Disk
     slots: Path

@@ -53,8 +53,8 @@ def _paths(logs: Given, seen: Sampled) -> set[Path]:
 
 
 def looked_at(logs: Given, size: int = FOREIGN[0], records: int = FOREIGN[1], *, before: float = 0.0) -> Sampled:
-    """Samples a side's logs. File names in the result start with the directory's name, because it tells what the logs
-    contain.
+    """Samples a side's logs. File names in the result start with the directory's name, which tells what kind of logs
+    they are.
 
     Raises LogDirectoryError, also if none of the files can be read.
     """

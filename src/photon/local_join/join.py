@@ -230,8 +230,8 @@ def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adap
 def _inferred(
     options: JoinOptions, sides: Mapping[str, Given], site: Site, disk: Disk, say: Callable[[str], None]
 ) -> Path:
-    """Infers the configuration from the logs and the options on the command line, and returns its path. It is
-    inferred once, and fixed from the first registered event on. Raises UsageError."""
+    """Infers the configuration from the logs and the options on the command line, and returns its path. Once the
+    first event is registered, the configuration no longer changes. Raises UsageError."""
     path = site.state / "inferred.toml"
     if disk.exists(path) and site.begun(disk):
         check_words(site, options.words, tomllib.loads(disk.read(path).decode()))

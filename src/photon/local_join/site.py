@@ -57,7 +57,8 @@ class Site:
         return self.state / "registry" / replica
 
     def spool(self, side: str) -> Path:
-        """Returns the directory that keeps standard input. Joined records are verified and looked up from it."""
+        """Returns the directory in which standard input is kept, so that records can be looked up and verified
+        later."""
         return self.state / "stdin" / side
 
     def check_logs(self, side: str, path: Path, logs: Given) -> None:

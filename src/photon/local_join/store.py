@@ -50,8 +50,8 @@ def remove_sockets(site: Site) -> None:
 
 @contextlib.contextmanager
 def store_reports(site: Site) -> Iterator[Callable[[str], None]]:
-    """Yields a function that logs messages about logs and records, for a store in this process. They go to the same
-    file as those of a separate store."""
+    """Yields a function that logs messages about logs and records, for a store in this process. It writes to the same
+    file as a separate store."""
     with open_log(store_log(site), LOG_BYTES) as file:
         told = structlog.wrap_logger(structlog.PrintLogger(cast(TextIO, Unfailing(io.TextIOWrapper(file)))))
         yield lambda line: told.warning(line, part="event store")

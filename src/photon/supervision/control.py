@@ -33,7 +33,7 @@ Action = Literal["ps", "down", "restart", "kill", "hold", "release", "pause", "r
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a changed deployment file changes: names of processes, and keys."""
+    """The effects of a changed deployment file: names of processes, and changed keys."""
 
     started: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Request(
     tag_field="version",
     tag=1,
 ):
-    """An action, and the processes to act on: those in ``names`` and those of ``datacentre``."""
+    """An action, and the processes to act on: the ones in ``names`` and the ones of ``datacentre``."""
 
     do: Action
     names: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     error: str = ""
     pid: int = 0  # process id of ``photon up``
     services: list[ServiceState] = []
-    changes: Changes | None = None  # what a reload changed
+    changes: Changes | None = None  # the changes made by a reload
 
 
 class ControlFailed(PhotonError):

@@ -19,7 +19,7 @@ from photon.supervision.states import USAGE_EXIT, ServiceState, summary
 from photon.supervision.up import LOGS
 
 POLL_S = 0.1
-BETWEEN_S = 5.0  # how long to wait for a process that has the lock but no socket, as it is starting or stopping
+BETWEEN_S = 5.0  # how long to wait for a process that is starting or stopping: it has the lock but no socket
 
 
 class UpFailed(PhotonError):

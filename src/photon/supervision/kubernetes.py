@@ -63,7 +63,7 @@ def values(settings: Settings, file: str, text: str, read: Callable[[str], str])
 
 
 def callers(kind: str) -> list[dict[str, Any]]:
-    """Returns the kinds of processes that may call ``kind``. ``here``: only those of the same datacentre."""
+    """Returns the kinds of processes that may call ``kind``. ``here``: only processes of the same datacentre."""
     own = [KINDS[part].health for part in PARTS] if kind == DATACENTRE else [KINDS[kind].health]
     here: dict[str, bool] = {}
     for method, rights in RIGHTS.items():

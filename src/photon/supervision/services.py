@@ -99,8 +99,8 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
     for name, compute in settings.compute.items():
         if len(settings.datacentre) != 1:
             yield (
-                f"compute.{name}: reads outputs on its own machine, but there are several datacentres; leave it "
-                "out, and run it with photon serve compute"
+                f"compute.{name}: reads outputs on its own machine, but there are several datacentres; remove "
+                "it, and run it with photon serve compute"
             )
         if not compute.state.startswith("/state/"):
             yield f"compute.{name}.state = {compute.state!r}: must be in '/state', where a volume is mounted"
@@ -120,7 +120,7 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
         yield from directory(f"{at}.state", pipeline.state, "/state")
         yield from directory(f"{at}.output", pipeline.output, "/output")
         if pipeline.joiners > 1 and not pipeline.on_spark:
-            yield f"{at}.joiners: with several joiners, they must be found by discovery: write 0, and run any number"
+            yield f"{at}.joiners: several joiners must be found by discovery: write 0, and run any number of them"
         if pipeline.dispatchers > 1:
             yield f"{at}.dispatchers: several dispatchers must share a machine, but containers do not; remove it"
         if settings.relayed(name):

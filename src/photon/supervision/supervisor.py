@@ -53,7 +53,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """What a supervisor does with running processes."""
+    """How closely a supervisor watches running processes, and when it kills one or rotates its log."""
 
     every_s: float = 1.0
     # A process that was healthy and has not answered for this long, though it could run (``health``), is killed and

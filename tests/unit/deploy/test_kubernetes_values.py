@@ -159,7 +159,7 @@ def test_the_page_has_a_service_of_its_own(tmp_path: Path) -> None:
         (
             'state = "/state"',
             'state = "/state"\njoiners = 2',
-            "datacentre.a.joiners: with several joiners, they must be found",
+            "datacentre.a.joiners: several joiners must be found",
         ),
     ],
 )

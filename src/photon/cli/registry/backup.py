@@ -99,9 +99,9 @@ def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> i
     """Check a BACKUP byte by byte, or with --config compare all live replicas, while traffic continues.
 
     \b
-    Each group's replicas freeze their state at the same log entry. Their number of ids, a sum over all entries and
-    the other state are compared, which reads every id from every replica. With --shards, every replica checks its own
-    ids.
+    Each group's replicas freeze their state at the same log entry. Compares their number of ids, a sum over all
+    entries, and the rest of their state; this reads every id from every replica. With --shards, every replica checks
+    its own ids.
     Examples:
       photon registry verify backups/2026-11-21
       photon registry verify --config photon.toml -o json

@@ -268,7 +268,7 @@ def _rows(db: sqlite3.Connection, question: Question, partition: str) -> Iterato
 
 
 def in_waiting_files(directory: Path, question: Question, budget: Budget) -> Evidence:
-    """Searches the waiting events of a join on Spark, even while it runs. ``directory``: that of its journal."""
+    """Searches the waiting events of a join on Spark, even while it runs. ``directory``: directory of its journal."""
 
     def found_in(file: WaitingFile, rows: Sequence[int]) -> list[Waiting]:
         if budget.over:

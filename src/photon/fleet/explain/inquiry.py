@@ -63,7 +63,7 @@ class Asking:
 
 
 async def explain(asking: Asking, question: Question) -> Story:
-    """Returns the story as far as it can be found, with a list of what is missing. If several joins have the event,
+    """Returns the story as far as it can be found, with a list of the missing parts. If several joins have the event,
     returns the story from the last join in their chain, with the others in ``upstream``. Raises UsageError for
     unusable settings."""
     until = time.monotonic() + asking.seconds
