@@ -46,8 +46,8 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
     Each datacentre has an event store, two joiners, a verifier and a dispatcher; three registry replicas are in three
     regions, 30 ms apart. Each is a separate process. One whole datacentre, with its registry replica, is killed with
     kill -9; the other takes over; then the killed one returns and catches up. The exit code is 0 only if every click
-    came out exactly once over both, with the right contents, the ledgers of both agree with the truth, and no
-    verifier has an alarm.
+    came out exactly once in both datacentres together, with the right contents, the ledgers of both agree with the
+    truth, and no verifier has an alarm.
 
     \b
     Example:

@@ -1,4 +1,5 @@
-"""``photon watermark``: shows the event time up to which a deployment's output is complete, and waits for one."""
+"""``photon watermark``: shows the time up to which a deployment's output is complete, or waits until it is
+reached."""
 
 from __future__ import annotations
 
@@ -133,7 +134,7 @@ def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None, out
     """Wait until records before TIME (event time) are published.
 
     \b
-    TIME: an ISO date or time (UTC if it has no zone), epoch seconds, or 2h (ago). Prints what is missing.
+    TIME: an ISO date or time (UTC if it has no zone), epoch seconds, or 2h (ago). Prints the number of open events.
     Examples:
       photon watermark wait 2026-11-24T10:00 --final --config photon.toml && bill-the-hour
       photon watermark wait 10m --percentile --timeout 60 --config photon.toml

@@ -42,8 +42,8 @@ NAMED = 3  # maximum number of missing primary logs to list
 
 @dataclass(eq=False)
 class OwnParts:
-    """The parts, by kind. ``say``: receives messages for the user. ``relays``: copy topics or another join's
-    output."""
+    """Builds the parts that ``photon join`` runs in its own way. ``say``: receives messages for the user. ``relays``:
+    copy topics or another join's output."""
 
     room: Room
     show: Callable[[Status], None]

@@ -46,7 +46,7 @@ MEDIA_TYPES = {
 INDEX = "index.html"
 PERIOD_S = 2.0  # seconds from the start of one poll to the start of the next
 WATCHED_S = 60.0  # without a request for this long, polls become rare, because each one costs work in all processes
-# Period without requests. The next answer then contains the age of its data; new data follow within PERIOD_S.
+# Period while nobody asks. The first answer after that tells the age of its data; new data follow in PERIOD_S.
 RESTING_S = 10.0
 LEAST_S = 0.5  # minimum pause between two polls, regardless of how long one of them took
 STALE_S = 30.0  # healthy only if the last poll is not older than this
