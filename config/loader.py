@@ -427,7 +427,7 @@ def _registry_problems(settings: Settings) -> list[str]:
     for key, address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            found.append(f"{key}: address {address!r} must be host:port, for instance 127.0.0.1:7101")
+            found.append(f"{key}: address {address!r} must be host:port, such as 127.0.0.1:7101")
     users: dict[str, list[str]] = {}
     for key, address in addresses:
         users.setdefault(address, []).append(key)

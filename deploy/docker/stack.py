@@ -193,7 +193,7 @@ class Stack:
         while why := self._away(datacentre):
             if time.monotonic() - began > FLOW_SECONDS_MAX:
                 raise Failed(
-                    f"{service} was not restarted, as nothing would join meanwhile: {why}; bring that back, or "
+                    f"{service} was not restarted, because nothing would join meanwhile: {why}; fix that, or "
                     f"restart it anyway: docker-compose restart {service}"
                 )
             time.sleep(POLL_SECONDS)

@@ -54,7 +54,7 @@ def test_the_table_is_made_once_and_left_as_it_is(config: Path) -> None:
     assert code == 0, said
     assert json.loads(said) == {"table": "photon_init", "made": True, "regions": 16, "ttl_s": 108_000, "notes": []}
     code, said = init(config)
-    assert (code, said) == (0, "table photon_init: there already; 16 regions, rows live 108000 s\n")
+    assert (code, said) == (0, "table photon_init: exists already; 16 regions, rows kept 108000 s\n")
     code, said = init(config, "--set", "registry.retention=2d")
     assert code == 3
     assert "its rows' TTL in seconds is 108000, not 216000; in HBase's shell: alter 'photon_init'" in said

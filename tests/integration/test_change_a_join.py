@@ -163,7 +163,7 @@ def test_no_event_is_unmatched_whose_primary_is_there(tmp_path: Path, name: str,
         assert (ledger["joined"], ledger["pending"], ledger["unmatched"]) == (half, total - half, 0)
         assert not site.written("unmatched")
         doctor = photon("doctor", "--config", tmp_path / "old.toml")
-        assert f"declares no event unmatched now; {name}: " in doctor.out + doctor.err
+        assert f"currently declares no event unmatched: {name}: " in doctor.out + doctor.err
         if name == "unmatched_after":
             site.queries(range(half, CLICKS), "q.log")
         if again:

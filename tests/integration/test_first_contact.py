@@ -54,7 +54,9 @@ def test_the_key_is_an_option_and_a_refusal_ends_with_the_command(shop: Shop) ->
     assert (name, joined.code, joined.json["joined"]) == ("photon", 0, 3), joined.err
     wrong = shop.join("--primary-key", "item", "--foreign-key", "order_id")
     assert wrong.code == 2
-    assert "this output was begun with primary.key = id; to use primary.key = item start a new --output" in wrong.err
+    assert (
+        "this output was started with primary.key = id; to use primary.key = item, give a new --output" in wrong.err
+    )
     both = shop.join("--key", "id", "--config", "x.toml")
     assert (both.code, "--config and --key both describe" in both.err) == (2, True)
 
@@ -91,13 +93,13 @@ def test_lines_that_share_a_guessed_id_and_differ_end_with_exit_code_3(shop: Sho
     shop.write("payments/b.log", *first[:10], *({**row, "sum": -1} for row in first[:7]))
     second = shop.join()
     assert (second.code, second.json["duplicate"], second.json["conflicting"]) == (3, 17, 7)
-    assert "7 lines have the event id of an earlier line but other content, not joined: " in second.err
+    assert "7 lines have the event id of an earlier line but different content, so not joined: " in second.err
     assert f": {random_id(999)}: a.log at byte 0 and b.log at byte " in second.err
     assert "photon: 7 lines were dropped as duplicates although their contents differ" in second.err.splitlines()[-1]
     third = shop.join()
     assert (third.code, "conflicting" in third.json) == (0, False), "they are told once"
     told = shop.join("--id", "order")
-    assert "this output was begun with id = payment_id; to use id = order start a new --output" in told.err
+    assert "this output was started with id = payment_id; to use id = order, give a new --output" in told.err
 
 
 def test_what_was_found_cannot_be_corrected_in_place_and_that_is_said(shop: Shop) -> None:
@@ -108,7 +110,7 @@ def test_what_was_found_cannot_be_corrected_in_place_and_that_is_said(shop: Shop
     kept.write_text(kept.read_text().replace('id = "payment_id"\n', ""))
     wrong = shop.join()
     assert wrong.code == 2
-    assert "this output was begun with id = payment_id; to use id = place start a new --output" in wrong.err
+    assert "this output was started with id = payment_id; to use id = place, give a new --output" in wrong.err
 
 
 def test_a_key_that_turns_out_ambiguous_ends_with_exit_code_3(shop: Shop) -> None:

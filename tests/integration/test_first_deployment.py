@@ -72,4 +72,4 @@ def test_two_datacentres_join_each_click_once(site: Detached) -> None:
 
     alone = photon("serve", "joiner", "--config", site.file, "--datacentre", "east")
     assert alone.code == USAGE
-    assert "does not name this part, so photon serve datacentre east runs it; add it with an address" in alone.err
+    assert "this part is not listed, so photon serve datacentre east runs it" in alone.err

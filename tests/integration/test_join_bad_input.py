@@ -58,7 +58,7 @@ def one_line(result: Result, code: int, *said: str) -> None:
 # -- directories -----------------------------------------------------------------------------------------------------
 def _missing_foreign(logs: Logs) -> tuple[str, ...]:
     logs.foreign = logs.base / "nowhere"
-    return ("--foreign", "nowhere: no such directory or file; name the directory of the foreign logs")
+    return ("--foreign", "nowhere: no such directory or file; give the directory of the foreign logs")
 
 
 def _missing_primary(logs: Logs) -> tuple[str, ...]:
@@ -74,17 +74,17 @@ def _dangling_link(logs: Logs) -> tuple[str, ...]:
 
 def _output_is_a_file(logs: Logs) -> tuple[str, ...]:
     logs.output.touch()
-    return ("out: is not a directory; name a directory for the output",)
+    return ("out: is not a directory; choose a directory for the output",)
 
 
 def _output_below_a_file(logs: Logs) -> tuple[str, ...]:
     logs.output = logs.config / "out"
-    return ("out: cannot be made (Not a directory); name a writable directory",)
+    return ("out: cannot be created (Not a directory); choose a writable one",)
 
 
 def _output_among_the_logs(logs: Logs) -> tuple[str, ...]:
     logs.output = logs.foreign / "out"
-    return ("--output", "is inside --foreign", "it would be read as a log; name a directory outside")
+    return ("--output", "is inside --foreign", "it would be read as a log; choose a directory outside")
 
 
 def _output_is_the_logs_by_another_name(logs: Logs) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def _output_is_the_logs_by_another_name(logs: Logs) -> tuple[str, ...]:
 def _logs_are_the_output(logs: Logs) -> tuple[str, ...]:
     logs.foreign = logs.output / "joined"
     logs.foreign.mkdir(parents=True)
-    return ("--foreign", "is inside the files written by --output", "; name another output")
+    return ("--foreign", "is inside the files written by --output", "; choose another output")
 
 
 # -- configuration ---------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_options(logs: Logs, options: list[str], said: str) -> None:
 
 
 def test_keep_pending_goes_with_once(logs: Logs) -> None:
-    one_line(photon(*logs.arguments("--keep-pending")), USAGE, "--keep-pending goes with --once")
+    one_line(photon(*logs.arguments("--keep-pending")), USAGE, "--keep-pending requires --once")
 
 
 def test_debug_shows_the_traceback(logs: Logs) -> None:
@@ -207,7 +207,7 @@ def test_logs_that_cannot_be_inferred(logs: Logs) -> None:
 def test_other_rules_on_an_output(again: Logs) -> None:
     """Any rule that would join events a second time is refused."""
     again.config.write_text(CONFIG.replace('id = "click_id"\n', ""))
-    said = "this output was begun with id = click_id; to use id = place start a new --output"
+    said = "this output was started with id = click_id; to use id = place, give a new --output"
     one_line(again.once(), USAGE, f"{again.output}: {said}")
     again.config.write_text(CONFIG.replace("join.clicks", "join.views"))
     one_line(again.once(), USAGE, "dispatcher.db: was written under another key file or other", "restore the key")
@@ -242,10 +242,8 @@ def test_a_damaged_file_map_is_made_anew(again: Logs) -> None:
 
 
 def test_ledger_of_what_is_none(tmp_path: Path) -> None:
-    one_line(
-        photon("status", "ledger", tmp_path / "none"), USAGE, "none: no ledger there; name an output of photon join"
-    )
-    one_line(photon("status", "ledger", tmp_path), USAGE, "no ledger there")
+    one_line(photon("status", "ledger", tmp_path / "none"), USAGE, "none: no ledger; give an output of photon join")
+    one_line(photon("status", "ledger", tmp_path), USAGE, "no ledger; give")
 
 
 # -- files that cannot be read ---------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def test_following_until_interrupted_ends_with_the_ledger(tmp_path: Path) -> Non
         busy = logs.once()
         assert (busy.code, busy.out) == (1, "")
         assert busy.err.startswith(
-            f"photon: {logs.output}: in use by another photon process; stop it, or name another"
+            f"photon: {logs.output}: in use by another photon process; stop it, or choose another"
         )
         assert busy.err.count("\n") == 1
         result = following.interrupt()

@@ -198,7 +198,7 @@ class Own(ConfiguredAdapter):
 def test_what_cannot_be_had_is_one_line(tmp_path: Path) -> None:
     site = Payments(tmp_path, 'unmatched = "inline"', 3)
     site.pay(0, 3)
-    for more, said in (((), "add unmatched_after"), (("--once", "--keep-pending"), "leave one out")):
+    for more, said in (((), "add unmatched_after"), (("--once", "--keep-pending"), "use only one")):
         refused = photon(*site.arguments(*more))
         assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err
         assert said in refused.err

@@ -72,4 +72,4 @@ def test_services_with_another_key_do_not_start(tmp_path: Path) -> None:
         for noun in ("eventstore", "joiner", "dispatcher"):
             refused = photon("serve", noun, "--config", deployment.file, timeout=60)
             assert refused.code == 2, refused.err
-            assert "not those that the registry was filled with" in refused.err
+            assert "differs from the one that the registry was filled with" in refused.err

@@ -158,7 +158,7 @@ def test_an_adapter_that_ends_the_process_at_once_is_refused(tmp_path: Path) -> 
     (tmp_path / "ends.py").write_text("import os\nos._exit(0)\n")
     code, said, pairs, _ = joined(tmp_path, code="ends.py")
     assert (code, pairs) == (2, [])
-    assert said.endswith("by code that is not Photon's (exit 0); correct the adapter\n")
+    assert said.endswith("code that is not Photon's ended the process too early (exit 0); fix the adapter\n")
 
 
 def test_columns_in_another_order_join_no_wrong_pairs(tmp_path: Path) -> None:

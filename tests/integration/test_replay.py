@@ -48,11 +48,11 @@ async def test_a_skip_by_mistake_is_mended_by_a_replay(tmp_path: Path) -> None:
         none = await dispatcher("replay", *whole, "--file", "other*", "--dry-run")
         assert "0 bytes of 0 logs would be read again" in none.out
         for wrong, says in (
-            (("--from", "1h"), "name a time range with --from and --to"),
-            ((*whole, "--status"), "name a time range"),
+            (("--from", "1h"), "give a time range with --from and --to"),
+            ((*whole, "--status"), "give a time range"),
             (("--from", "1h", "--to", "2h"), "--from 1h is not before --to 2h"),
             (("--from", "x", "--to", "now"), "--from x: a time is"),
-            (("--cancel", "77"), "no replay with this number"),
+            (("--cancel", "77"), "no waiting or running replay has this number"),
         ):
             refused = await dispatcher("replay", *wrong)
             assert (refused.code, refused.out) == (USAGE, "")

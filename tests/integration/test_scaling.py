@@ -195,4 +195,4 @@ def test_a_free_slot_needs_an_address(tmp_path: Path) -> None:
     assert done.err.startswith("photon: joiner auto needs --address HOST:PORT"), done.err
     done = photon("serve", "joiner", "auto", "--config", site.file, "--listen", "0.0.0.0:7101")
     assert done.code == 2
-    assert "name one to call with --address" in done.err
+    assert "stands for all addresses; name a public one with --address" in done.err

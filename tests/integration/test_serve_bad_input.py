@@ -75,10 +75,10 @@ def test_a_port_in_use(taken: Deployment, noun: str) -> None:
         ("joiner", ["--datacentre", "west"], "--datacentre west: not in the configuration; there are: east"),
         ("dispatcher", ["--datacentre", "west"], "--datacentre west: not in the configuration; there are: east"),
         ("joiner", ["zz"], "joiner zz: not one of datacentre east; there are: east-1"),
-        ("registry", [], "name the replica: photon serve registry NAME"),
-        ("cache", ["--address", "127.0.0.1:1"], "--address does not go with serve cache"),
-        ("verifier", ["v1"], "v1 does not go with serve verifier"),
-        ("eventstore", ["--address", "127.0.0.1:1"], "--primary, --state and --address go together"),
+        ("registry", [], "give the replica's name: photon serve registry NAME"),
+        ("cache", ["--address", "127.0.0.1:1"], "--address cannot be used with serve cache"),
+        ("verifier", ["v1"], "v1 cannot be used with serve verifier"),
+        ("eventstore", ["--address", "127.0.0.1:1"], "give --primary, --state and --address together"),
         ("dispatcher", ["--set", "limits.recrod=1"], "limits.recrod: unknown key"),
     ],
 )
@@ -101,7 +101,7 @@ def test_key_file(deployment: Deployment, noun: str, key: bytes | None, said: st
 @pytest.mark.parametrize("noun", ["eventstore", "joiner", "dispatcher"])
 def test_without_a_deployment_file(noun: str) -> None:
     one_line(
-        photon("serve", noun), USAGE, "the configuration has no datacentre; name a deployment file with --config"
+        photon("serve", noun), USAGE, "the configuration has no datacentre; give a deployment file with --config"
     )
 
 

@@ -14,7 +14,7 @@ from tests.pages.chromium import Chromium, Tab
 
 DESK, PHONE, TABLET = (1200, 900), (360, 740), (820, 1000)
 STATES: dict[str, tuple[Callable[[], dict[str, Any]], list[str]]] = {
-    "empty": (states.empty, ["all is well", "10 of 10 processes answer", "nothing was read yet", "0 logs",
+    "empty": (states.empty, ["all is well", "10 of 10 processes answer", "nothing has been read yet", "0 logs",
                              "every event that was read has its verdict", "no numbers yet"]),
     "first_seconds": (states.first_seconds, ["12/s", "9.0/s", "1 log", "of the last 500 ms"]),
     "busy": (states.busy, ["all is well", "8,412/s", "4,102/s", "hits 99.1 %", "312 events pending (oldest 12 min",
@@ -24,8 +24,8 @@ STATES: dict[str, tuple[Callable[[], dict[str, Any]], list[str]]] = {
     "other_away": (states.other_away, ["attention: 2 alarms", "its work is done here", "▲ 2 ",
                                        "3 of 5 replicas"]),
     "alarms": (states.alarms, ["attention: 3 alarms", "see photon status ledger", "▲ 1 ", "no leader",
-                               "published without a copy", "2 of 3 processes of observers answer, a store",
-                               "4,021 cells wait, the oldest for", "led by nobody"]),
+                               "published without a copy", "2 of 3 processes answer, but a store",
+                               "4,021 cells wait, the oldest for", "without a leader"]),
     "resharding": (states.resharding, ["Resharding to config 2: preparing", "3 of 4 shards are prepared",
                                        "new: 5, 6, 7"]),
     "many_logs": (states.many_logs, ["5,000 logs", "attention: 100 alarms", "+57"]),

@@ -133,7 +133,7 @@ async def test_what_cannot_be_done_is_refused_in_one_line(spark: SparkSession, t
         with pytest.raises(UsageError, match="was begun with unmatched = False"):
             await in_thread(lambda: run_here(site, output, unmatched=True))
         (site.directory / "key").write_bytes(b"another key of 32 bytes, surely.")
-        with pytest.raises(UsageError, match="not those that the registry was filled with"):
+        with pytest.raises(UsageError, match="differs from the one that the registry was filled with"):
             await in_thread(run_here, site, tmp_path / "other")
 
 

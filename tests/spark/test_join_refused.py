@@ -69,7 +69,7 @@ def begun_again(site: JoinSite) -> Undo:
 
 
 REFUSED: tuple[tuple[Callable[[JoinSite], Undo], str, int, str], ...] = (
-    (other_key, "east", 2, "key_file or the adapter of join clicks: not those that the registry was filled with"),
+    (other_key, "east", 2, "the adapter of join clicks differs from the one that the registry was filled with"),
     (joiner_s, "east", 2, "east-spark: is the state of a joiner; give that joiner another name"),
     (held, "east", 2, "east-spark: another process works on this slot; wait until it ends"),
     (without("spark"), "east", 1, "spark: is missing, but its slot was opened before; restore it"),

@@ -1,8 +1,8 @@
-"""``photon serve compute``: a process of a ``[compute.NAME]``, and the status of its computations.
+"""``photon serve compute``: runs one process of a ``[compute.NAME]`` and reports the status of its computations.
 
-Each process runs its share of the intervals of keys, in a thread. A process whose file is unusable keeps answering,
-reports why in one line, and retries after a change and from time to time; likewise after an error. If user code ends
-the process, it is restarted like any other.
+Each process runs its share of the key intervals, in a thread. If the file is unusable or a run fails, the process
+keeps answering, reports the problem in one line, and retries when the file changes and from time to time. If user
+code kills the process, it is restarted like any other process.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ from photon.config.stopping import first, until
 from photon.config.structured import get_logger
 from photon.config.words import duration, many
 
-# Shortest and longest delay before an ended run is restarted; a run longer than the second resets it.
+# Shortest and longest delay before a run is restarted. A run that outlasts the longest delay resets it.
 RETRY = BackOff(first=1.0, most=30.0)
-LOOK_S = 0.5  # interval of checks of the file meanwhile
-SILENT_S = 30.0  # an owner silent for this time is gone
-STILL_S = 60.0  # a watermark that has not moved for this time is an alarm
+LOOK_S = 0.5  # how often the file is checked during that delay
+SILENT_S = 30.0  # an owner that reports nothing for this long counts as silent
+STILL_S = 60.0  # a watermark that has not moved for this long raises an alarm
 FAULTS_SHOWN = 5
 
 log = get_logger(__name__)
 
 
 async def serve_compute(room: Room) -> None:
-    """The first of its processes reports on all. Raises UsageError, CannotListen."""
+    """Serves one process of a ``[compute.NAME]``. The first one reports the status of all. Raises UsageError,
+    CannotListen."""
     known = {process: (name, each, n) for name, each in room.settings.compute.items()
              for n, process in enumerate(each.names(name), 1)}  # fmt: skip
     name, own, number = room.one_of("compute", known)
@@ -63,7 +64,8 @@ async def serve_compute(room: Room) -> None:
 
 
 async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threading.Event], None]) -> None:
-    """Runs the topology until ``stop``, and again after any problem, as the file or its input may be corrected."""
+    """Runs the topology until the room's ``stop`` is set. Restarts it after a failure, because its file or input may
+    be corrected."""
     clock, stop, pauses = room.clock, room.stop, RETRY.pauses()
     while True:
         begun_s, version = clock.monotonic(), _version(file)
@@ -87,7 +89,8 @@ async def _keep_on(room: Room, file: Path, watch: Watch, run: Callable[[threadin
 
 
 def _run(file: Path, state: Path, share: tuple[int, int], stop: threading.Event) -> None:
-    """Runs this process's share once. Raises PhotonError, OSError, and any error of the file's code."""
+    """Runs this process's share until ``stop`` or an error. Raises PhotonError, OSError, and any error that the
+    file's code raises."""
     site = site_of(file, state)
     with closing(site), site.together():
         site.intervals(share[1])
@@ -103,21 +106,21 @@ def _version(file: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-# -- what it says ----------------------------------------------------------------------------------------------------
+# -- status ----------------------------------------------------------------------------------------------------------
 class Watch:
-    """The status written by the owners, and the time since when it is unchanged."""
+    """Reads the status that the owners write, and remembers when each watermark last moved."""
 
     def __init__(self, name: str, state: Path, clock: Clock, ended: str = "") -> None:
         """``ended``: how the previous process ended, see ``predecessor``."""
         self.name, self._state, self._clock = name, state, clock
         self.begun_ns = 0  # start time of the current run
         # Why the previous run ended.
-        self.problem = f"its process was ended ({ended})" if ended not in ("", "exit 0") else ""
-        # Source or computation -> its watermark, and since when (monotonic).
+        self.problem = f"its process ended ({ended})" if ended not in ("", "exit 0") else ""
+        # Source or computation -> (watermark, monotonic time at which it last moved).
         self._moved: dict[str, tuple[int, float]] = {}
 
     async def read(self, into: Readings) -> None:
-        """Writes metrics. Raises OSError."""
+        """Adds the metrics to ``into``. Raises OSError."""
         found, said = await asyncio.to_thread(self.look)
         put_status(into, [each for each in found if self._speaks(each)])
         into.put_all("photon_computing", {"running": said["running"], "alarms": len(said["alarms"])})
@@ -128,15 +131,16 @@ class Watch:
                 into.put("photon_computing_lag_seconds", each["lag_s"], **labels)
 
     async def details(self) -> Mapping[str, Any]:
-        """Raises OSError."""
+        """Returns the row of the status page. Raises OSError."""
         return {"computing": (await asyncio.to_thread(self.look))[1]}
 
     def look(self) -> tuple[list[Status], dict[str, Any]]:
-        """Status of all owners, and the row of the status page (docs/watching.md#photon-status). Raises OSError."""
+        """Returns all owners' status, and the row of the status page (docs/watching.md#photon-status). Raises
+        OSError."""
         state = current(RealDisk(), self._state)
         names = _names(state)
         found = [each for each in read_status(RealDisk(), state) if each.interval in names] if names else []
-        if (state / HBASE_NAME).exists():  # the others are on other machines
+        if (state / HBASE_NAME).exists():  # the other intervals are on other machines
             names = {each.interval for each in found}
         here = [each for each in found if self._speaks(each)]
         running = bool(here)
@@ -162,8 +166,8 @@ class Watch:
         return each.at_ns >= since_ns
 
     def _moving(self, found: Sequence[Status]) -> dict[str, list[dict[str, Any]]]:
-        """Returns the sources and the computations, producers before consumers. A watermark is that of the owner
-        furthest behind; there is none while an owner has not reported yet."""
+        """Returns the sources and the computations, producers before consumers. The watermark of each is the lowest
+        among its owners; there is none until every owner has reported."""
         held = {name: who for each in found for name, who in each.held_by.items()}
         sources = [
             {"stream": name, **self._row(f"source {name}", found), "held_by": held.get(name, [])}
@@ -201,7 +205,7 @@ class Watch:
 
 
 def _names(state: Path) -> set[str]:
-    """Intervals of a state; empty before it has begun."""
+    """Returns the ids of a state's intervals; empty if the state does not exist yet."""
     try:
         return set(Table(RealDisk(), state).look().intervals.by_id)
     except (UsageError, ComputingError):
@@ -213,28 +217,28 @@ def _without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def alarms(said: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Problems in a row that need an operator."""
+    """Yields the problems shown by one status row that need an operator."""
     if said["problem"]:
-        yield _alarm(f"does not run: {said['problem']}", "fix it: a change of its file starts it again at once")
+        yield _alarm(f"does not run: {said['problem']}", "fix it; it restarts as soon as its file changes")
     elif said["running"] and said["silent"]:
         are = "is" if said["silent"] == 1 else "are"
         yield _alarm(f"{said['silent']:,} of {many(said['intervals'], 'interval')} {are} silent", "see its log")
     if said["aside"]:
         why = f": {said['faults'][0]}" if said["faults"] else ""
         what = f"{many(said['aside'], 'record or timer', 'records and timers')} put aside{why}"
-        yield _alarm(what, "fix the computation and restart it; records put aside are then tried again")
+        yield _alarm(what, "fix the computation and restart it; records put aside are then retried")
     for each in said["sources"]:
         if each["still_s"] > STILL_S:
             held = f"; held back by {'; '.join(each['held_by'])}" if each["held_by"] else ""
             what = f"the watermark of its input {each['stream']} has not moved for {duration(each['still_s'])}{held}"
-            yield _alarm(what, "find what holds it back: photon watermark; timers wait for it")
+            yield _alarm(what, "find out what holds it back (photon watermark); until it moves, timers do not fire")
     stuck = [each for each in said["stages"] if each["stuck"]]
     if stuck:
         names = ", ".join(each["computation"] for each in stuck)
         why = f": {'; '.join(said['held'])}" if said["held"] else ""
         still = duration(max(each["still_s"] for each in stuck))
         what = f"{names} has not moved for {still}, though its input has{why}"
-        yield _alarm(what, "see its log, and its activity: photon status compute")
+        yield _alarm(what, "see its log, and photon status compute")
 
 
 def _alarm(what: str, todo: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Loads a topology from its file, and finds the outputs that it reads."""
+"""Loads a topology from its file, and finds the inputs that it reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from photon.outputs.output_places import KINDS, OutputPlace
 
 
 def load_topology(file: Path) -> Topology:
-    """Returns the topology in a Python file: ``topology``, or the only one.
+    """Returns the topology that a Python file names ``topology``, or the only one in it.
 
     Raises UsageError, with the line of the file.
     """
@@ -35,24 +35,25 @@ def load_topology(file: Path) -> Topology:
     found = [each for each in vars(module).values() if isinstance(each, Topology)]
     chosen = getattr(module, "topology", found[0] if len(found) == 1 else None)
     if not isinstance(chosen, Topology):
-        raise UsageError(f"{file}: has no `topology`: give the photon.computing.Topology to run that name")
+        raise UsageError(f"{file}: has no `topology`: assign the photon.computing.Topology to run to this name")
     chosen.checked()
     return chosen
 
 
 def site_of(file: Path, state: Path | None = None) -> Site:
-    """Loads a topology with its state; `None` means the directory next to the file. Raises UsageError."""
+    """Loads a topology and opens its state; `None` means the default directory next to the file. Raises
+    UsageError."""
     topology = load_topology(file)
     state = current(RealDisk(), state or default_state(file, topology))
     return Site(topology, file.resolve().parent, state, reads_of, load=lambda: load_topology(file))
 
 
 def begin_replay(file: Path, state: Path | None, name: str, from_ns: int | None) -> Path:
-    """Returns the state of a replay; creates it if missing. Raises UsageError."""
+    """Returns the state directory of a replay, creating it if missing. Raises UsageError."""
     topology = load_topology(file)
     first = state or default_state(file, topology)
     if (first / SPARK_NAME).exists() or read_place(RealDisk(), first) is not None:
-        raise UsageError(f"{first}: a state on Spark or in HBase cannot be replayed: run with another --state, "
+        raise UsageError(f"{first}: a state on Spark or in HBase cannot be replayed: use a new --state, "
                          "publishing elsewhere")  # fmt: skip
     return begin(RealDisk(), first, name, from_ns)
 
@@ -62,7 +63,7 @@ def default_state(file: Path, topology: Topology) -> Path:
 
 
 def reads_of(source: Source, base: Path, upstream: Path) -> Reads | LogPlace:
-    """Returns the input of a source. ``upstream``: directory for files of a topic. Raises UsageError."""
+    """Returns the input of a source. ``upstream``: directory for files copied from a topic. Raises UsageError."""
     options = source.options
     if (log := options.get("log")) is not None:
         side = side_from_table(options["side"], f"the log {source.stream}", foreign=True)
@@ -72,14 +73,14 @@ def reads_of(source: Source, base: Path, upstream: Path) -> Reads | LogPlace:
             topic = topic_address(log, f"the log {source.stream}")
             return LogPlace(upstream, *read, topic, None if client is None else base / client)
         if client is not None:
-            raise UsageError(f"the log {source.stream}: kafka_client is for kafka://HOST:PORT/TOPIC, not for {log}")
+            raise UsageError(f"the log {source.stream}: kafka_client requires kafka://HOST:PORT/TOPIC, not {log}")
         return LogPlace(placed(base, log), *read)
     places, kinds = places_of(source, base)
     return Reads(places, kinds, lambda tell: said_elsewhere(source, base, places, kinds, tell))
 
 
 def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple[str, ...]]:
-    """Returns the places to read a source from, by name, and the kinds of records. Raises UsageError."""
+    """Returns the outputs that a source reads, by name, and the kinds of records. Raises UsageError."""
     named = source.options.get("deployment")
     if "log" in source.options:
         raise UsageError(f"the stream {source.stream} is a log: Spark reads published output; photon compute run "
@@ -89,7 +90,7 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
     kinds = tuple(source.options.get("kinds", ("joined",)))
     if unknown := set(kinds) - set(KINDS):
         raise UsageError(
-            f"the stream {source.stream}: no kind {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}"
+            f"the stream {source.stream}: unknown kind {', '.join(sorted(unknown))}; known are {', '.join(KINDS)}"
         )
     path = base / named
     if path.suffix != ".toml":
@@ -99,7 +100,7 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
     join = source.options.get("join") or (joins[0] if len(joins) == 1 else None)
     if join not in joins:
         raise UsageError(
-            f"{path}: its joins are {', '.join(joins) or 'none'}; name one: Topology.joined(…, join=NAME)"
+            f"{path}: its joins are {', '.join(joins) or 'none'}; choose one: Topology.joined(…, join=NAME)"
         )
     found = [name for name, each in settings.datacentre.items() if each.join == join]
     return {name: output_here(settings, path.parent, name) for name in found}, kinds
@@ -108,8 +109,8 @@ def places_of(source: Source, base: Path) -> tuple[dict[str, OutputPlace], tuple
 def said_elsewhere(
     source: Source, base: Path, places: Mapping[str, OutputPlace], kinds: Sequence[str], tell: Callable[[str], None]
 ) -> dict[str, Said]:
-    """Returns the watermarks of places whose state is on another machine: asks their verifiers with the operator's
-    certificate. ``tell`` is called for a silent one. Raises UsageError."""
+    """Returns functions that ask a verifier for its watermark, one for each place whose state is on another machine.
+    They use the operator's certificate, and call ``tell`` if the verifier does not answer. Raises UsageError."""
     path = base / str(source.options["deployment"])
     apart = [name for name, place in places.items() if not place.state.is_dir()]
     if path.suffix != ".toml" or not apart:

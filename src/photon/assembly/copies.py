@@ -1,4 +1,4 @@
-"""The keepers of output's copies according to a deployment file, and ``photon serve copies``."""
+"""Chooses the keepers of output copies from a deployment file, and runs ``photon serve copies``."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ def keepers(settings: Settings) -> list[str]:
 
 
 def keeper(settings: Settings, datacentre: str) -> str | None:
-    """The keeper of copies of a datacentre's slots. Prefers a datacentre that joins the same events, as it is
-    certainly elsewhere."""
+    """Returns the datacentre that keeps copies of a datacentre's slots. Prefers one that joins the same events,
+    because it is certainly in another place."""
     known, join = keepers(settings), settings.datacentre[datacentre].join
     alike = [name for name in known if settings.datacentre[name].join == join]
     return keeper_of(datacentre, alike) or keeper_of(datacentre, known)
 
 
 def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying | None:
-    """The keeper of copies of a datacentre's slots. `None` if one copy is enough. ``tls``: that of its joiners."""
+    """Returns the client of the keeper of a datacentre's slots; `None` if no copies are kept. ``tls``: the joiners'
+    TLS settings."""
     at = keeper(settings, datacentre)
     if at is None:
         return None
@@ -41,7 +42,7 @@ def copying_of(settings: Settings, datacentre: str, tls: Tls | None) -> Copying 
 
 
 async def serve_copies(room: Room) -> None:
-    """Keeps the copies of one datacentre. Raises CannotListen."""
+    """Runs the keeper of one datacentre. Raises CannotListen."""
     from photon.joiner.copies.service import serve
     from photon.joiner.shell import die
 

@@ -1,9 +1,9 @@
 """``photon serve datacentre``: runs all parts of one datacentre that are not listed in ``apart`` in one process, with
 the registry's replicas that are set to run with them.
 
-These are the services that otherwise run separately, with one server for all; each still reports its own health.
-Within the process the dispatcher calls its joiner, the joiner the event store, and all of them the replica, without a
-socket.
+These are the services that otherwise run separately. They share one server, but each reports its own health. Within
+the process, the dispatcher calls its joiner, the joiner calls the event store, and all of them call the replica
+directly, without a socket.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ log = get_logger(__name__)
 
 
 async def serve_stages(stages: Sequence[Sequence[Serve]], stop: asyncio.Event, up: Up = lambda: None) -> list[object]:
-    """Starts each stage once all of the previous one serve, calls ``up`` once all do, and ends them in reverse order:
-    at ``stop``, or when one of them ends. Returns their results in order; raises the first failure."""
+    """Starts each stage once all services of the previous one serve, then calls ``up``. When ``stop`` is set or a
+    service ends, ends all stages in reverse order. Returns the services' results in order; raises the first
+    failure."""
     started: list[tuple[asyncio.Event, list[asyncio.Future[Any]]]] = []
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -68,7 +69,7 @@ async def serve_datacentre(
     accept_lost_offsets: bool = False,
     own: Mapping[str, Serve] = MappingProxyType({}),
 ) -> bool:
-    """Runs a datacentre's parts in this process. Returns True if its slot was left empty. The options are those of
+    """Runs a datacentre's parts in this process. Returns True if its slot was left empty. The options are passed to
     the parts. ``own``: parts that the caller runs itself, by kind. Raises PhotonError if a part cannot continue."""
     name, settings = room.datacentre, room.settings
     inside, voting = settings.inside(name), settings.registry.replicas.items()
@@ -114,7 +115,7 @@ async def _listen(room: Room) -> SharedServer:
     from photon.joiner.copies.wire import COPIES
     from photon.joiner.wire import JOINER
 
-    services = (EVENT_STORE, JOINER, COPIES, EXPLAIN)  # those of its parts that bound the size of their messages
+    services = (EVENT_STORE, JOINER, COPIES, EXPLAIN)  # the parts that limit the size of their messages
     address = room.pipeline.address
     return await listen_shared(address, room.listen or address, KINDS[DATACENTRE].health, services, room.tls())
 
@@ -125,5 +126,5 @@ def page_at(room: Room) -> str | None:
     return None if room.listen is None else f"{room.listen.rpartition(':')[0]}:{port}"
 
 
-# Stages; each needs those before it.
+# Stages; each one needs the ones before it.
 STAGES = (("status", "copies"), ("eventstore",), ("joiner",), ("verifier",), ("dispatcher", "relay"))

@@ -1,4 +1,4 @@
-"""``photon serve dispatcher``: one pipeline's dispatcher, or one of several that share its logs."""
+"""``photon serve dispatcher``: runs a pipeline's dispatcher, or one of several that share its logs."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from photon.idregistry.core.scans import Traced
 
 PULSE_S = 2.0
-TRACE_S = 3.0  # longest wait for the registry when a user asks about one id
+TRACE_S = 3.0  # how long to wait for the registry when a user asks about one id
 
 log = get_logger(__name__)
 
 
 def partition_of_member(pipeline: Pipeline, datacentre: str, member: str | None) -> Partition:
-    """Returns the share of the logs that the dispatcher of this name reads. Raises UsageError."""
+    """Returns the share of the logs that the dispatcher ``member`` reads. Raises UsageError."""
     partition = partition_named(member or "")
     if partition is None or partition.count != pipeline.dispatchers:
-        known = ", ".join(pipeline.dispatcher_names()) or "a single one, without a name"
+        known = ", ".join(pipeline.dispatcher_names()) or "only one, which has no name"
         raise UsageError(
             f"dispatcher {member or ''}: not one of datacentre {datacentre}; there are: {known}".replace(" :", ":")
         )
@@ -62,8 +62,8 @@ async def serve_dispatcher(
     read_from: str = "beginning",
     address: str | None = None,
 ) -> None:
-    """``read_from``: beginning, end, or a moment. ``address``: where others reach its status, if not the file's
-    address."""
+    """Runs one dispatcher. ``read_from``: beginning, end, or a moment. ``address``: public address of its status;
+    default: the address in the file."""
     from photon.assembly.engines import DispatcherPlan, open_dispatcher
     from photon.dispatcher.discovery import Discovery, Found, FoundHere
     from photon.dispatcher.joiner_set import JoinerSet
@@ -146,7 +146,7 @@ async def serve_dispatcher(
 
 
 def _begin(room: Room, plan: DispatcherPlan, read_from: str) -> None:
-    """Raises UsageError."""
+    """Moves the start of reading to ``read_from``, unless it is ``beginning``. Raises UsageError."""
     from photon.config.units import moment_ns
     from photon.dispatcher.process import Places
     from photon.dispatcher.skipping import Place, begin
@@ -156,7 +156,7 @@ def _begin(room: Room, plan: DispatcherPlan, read_from: str) -> None:
     try:
         place = Place.END if read_from == "end" else moment_ns(read_from, time.time_ns())
     except ValueError as error:
-        raise UsageError(f"--read-from {read_from}: neither beginning nor end; {error}") from None
+        raise UsageError(f"--read-from {read_from}: not 'beginning', 'end' or a time: {error}") from None
     configured, record_max = room.settings.join[plan.join], room.settings.limits.record
     skips = begin(
         Places(plan.foreign, plan.output, plan.state, configured.foreign_files, record_max, partition=plan.partition),

@@ -41,10 +41,10 @@ from photon.joiner.slot.slot import AGES, Ages, SlotPaths
 from photon.joiner.verdicts import envelope_lines
 
 NONCE_BYTES = 16
-# An event with a missing primary holds its log's offset back for this time, then goes to the retry store.
+# An event whose primary is missing holds back its log's offset for this long, then goes to the retry store.
 HOLD_S = 1.0
 
-# Share of ``limits.latency`` that foreign lines wait to be read together; the rest is for events in transit.
+# Share of ``limits.latency`` for which foreign lines are gathered into a batch; the rest is for transit.
 GATHERED = 0.8
 
 log = get_logger(__name__)
@@ -78,8 +78,8 @@ def joiner_engine(
     copying: Copying | None = None,
     withholds: Callable[[], str] = lambda: "",
 ) -> JoinerEngine:
-    """A joiner that is not started yet. ``ends``: called when it fails, to end the process; ``copying``: the keeper
-    of its output's copy; ``withholds``: as for ``JoinerEngine``."""
+    """Builds a joiner without starting it. ``ends``: called when the joiner fails, to end the process; ``copying``:
+    keeper of its output's copy; ``withholds``: as for ``JoinerEngine``."""
     envelope = Envelope(with_joined_at=settings.output.joined_at, adapter=adapter)
     world = Surroundings(registry, store, disk, clock, ends, lambda: os.urandom(NONCE_BYTES))
     return JoinerEngine(
@@ -89,7 +89,7 @@ def joiner_engine(
         adapter,
         envelope_lines(envelope),
         limits=limits or joiner_limits(settings),
-        check_payloads=type(adapter) is not ConfiguredAdapter,  # its payloads are JSON by construction
+        check_payloads=type(adapter) is not ConfiguredAdapter,  # a configured adapter's payloads are always JSON
         ages=ages,
         copying=copying,
         withholds=withholds,
@@ -105,10 +105,10 @@ class DispatcherPlan:
     state: Path
     once: bool = False
     keep_pending: bool = False
-    # True if the event ids are a guess; then conflicting lines with the same id are searched for.
+    # True if the event ids are a guess; the dispatcher then looks for conflicting lines with the same id.
     guessed_ids: bool = False
     look_ups: LookUpPolicy = LookUpPolicy.NEVER
-    shared_with: Sequence[str] = ()  # the other datacentres that join the same events
+    shared_with: Sequence[str] = ()  # names of other datacentres that join the same events
     watch: Watch = Watch.AUTO
     partition: Partition = ALL
 
@@ -130,10 +130,11 @@ def open_dispatcher(
     reached: Reached | None = None,
     begun: Begun | None = None,
 ) -> AbstractContextManager[DispatcherEngine]:
-    """A dispatcher with its database and follower, closed at the end. Raises StateError, LogDirectoryError.
+    """Opens a dispatcher with its database and follower; the context closes them. Raises StateError,
+    LogDirectoryError.
 
-    ``measure``: the registry's commit time, for the head start if it is not configured; ``waking``: the event store's
-    news of arrivals; ``reached``: as for ``process.open_dispatcher``; ``begun``: as in ``Surroundings``.
+    ``measure``: the registry's commit time, for the head start if it is not configured; ``waking``: arrival notices
+    from the event store; ``reached``: as for ``process.open_dispatcher``; ``begun``: as in ``Surroundings``.
     """
     configured, limits, output = settings.join[plan.join], settings.limits, settings.output
     after, gather_s = configured.unmatched_after, 0.0 if plan.once else GATHERED * limits.latency

@@ -1,5 +1,4 @@
-"""``photon serve eventstore`` and ``photon serve cache``; and how clients reach the store, in this process or from
-others."""
+"""``photon serve eventstore`` and ``photon serve cache``, and access to the store from this process or others."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from photon.eventstore.file_map import HBaseTable
     from photon.idregistry.client.routing import RoutedRegistry
 
-# Share of ``limits.latency`` that primary lines wait to be read together; most arrive long before their foreign
+# Share of ``limits.latency`` for which primary lines are gathered; most arrive long before their foreign
 # events.
 GATHERED = 0.8
 
@@ -45,14 +44,14 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Inputs and address of an event store. ``join``: `None` for the only one."""
+    """Inputs and address of an event store. ``join``: `None` means the only join."""
 
     join: str | None
     primary: Path
     state: Path
     address: str
     tls: Tls | None = None
-    # The datacentre in the deployment file if it is a pipeline's store: then it may have cache nodes.
+    # Datacentre of a pipeline's store, which may have cache nodes; `None` for other stores.
     datacentre: str | None = None
 
 
@@ -61,7 +60,7 @@ def _place(room: Room, join: str | None, given: Sequence[Path | str | None]) -> 
     if isinstance(primary, Path) and isinstance(state, Path) and isinstance(address, str):
         return StorePlace(join, primary, state, address)
     if any(each is not None for each in given):
-        raise UsageError("--primary, --state and --address go together, in place of --datacentre")
+        raise UsageError("give --primary, --state and --address together, instead of --datacentre")
     own = room.pipeline
     tls = room.tls()
     return StorePlace(own.join, room.logs("primary"), room.state / "eventstore", own.eventstore, tls, room.datacentre)
@@ -77,8 +76,8 @@ async def serve_store(
     once: bool = False,
     may_be_empty: bool = False,
 ) -> None:
-    """Serves one pipeline's event store, or one placed by ``primary``, ``state`` and ``address``. ``once``: no
-    records arrive after the present ones. Raises UsageError."""
+    """Serves one pipeline's event store, or a store described by ``primary``, ``state`` and ``address``. ``once``: no
+    records will be added to the present ones. Raises UsageError."""
     from photon.eventstore.process import ServedJoin, serve
 
     settings, alone = room.settings, room.alone
@@ -143,13 +142,14 @@ def _table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:
 
 
 async def _may_read(room: Room, registry: RoutedRegistry, samples: Samples) -> bool:
-    """Checks that the join's key is right, as with another one existing events would seem absent."""
+    """Waits until the registry admits the store. With a wrong key, existing events would seem absent."""
     own_name = named("eventstore", room.datacentre)
     return await admitted(room, registry, samples) and await unmatched(room, registry, own_name).begin(room.stop)
 
 
 def _begun(samples: Samples, stop: asyncio.Event) -> Callable[[Sequence[Block]], None]:
-    """Keeps samples in the reader's thread, which asks for no ids and so continues without the registry."""
+    """Returns a callback that keeps samples of new logs. It runs in the reader's thread, which asks for no ids and so
+    continues without the registry."""
     loop = asyncio.get_running_loop()
 
     def begun(blocks: Sequence[Block]) -> None:
@@ -218,7 +218,7 @@ def _addresses(settings: Settings, datacentre: str) -> dict[str, str]:
 
 
 def event_store(room: Room, tls: Tls | None, closing: contextlib.AsyncExitStack) -> OperatedStore | EventStoreClient:
-    """The store of the room's pipeline: the one in this process, or a client, which ``closing`` closes."""
+    """Returns the store of the room's pipeline: the one in this process, or a client, which ``closing`` closes."""
     if room.near.store is not None:
         return room.near.store
     from photon.eventstore.client import EventStoreClient
@@ -239,7 +239,7 @@ async def serve_cache(room: Room) -> None:
     if node not in caches:
         known = ", ".join(sorted(caches)) or "none"
         given = "cache: name one" if node is None else f"cache {node}: no such node"
-        raise UsageError(f"{given} is not a cache node of datacentre {room.datacentre}; there are: {known}")
+        raise UsageError(f"{given} in datacentre {room.datacentre}; there are: {known}")
     await serve(
         address=room.at(caches[node]),
         bytes_max=room.settings.limits.cache,

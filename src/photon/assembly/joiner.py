@@ -1,4 +1,4 @@
-"""``photon serve joiner``: runs a joiner in its slot, and redoes slots on this machine without a joiner."""
+"""``photon serve joiner``: runs a joiner in its slot, and redoes this machine's slots that have no joiner."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from photon.joiner.shell import Die
 
 LIST_S = 5.0
-EVERY = ("0.0.0.0", "[::]")  # hosts to listen at, but not to call
+EVERY = ("0.0.0.0", "[::]")  # hosts that one can listen at, but not call
 
 
 async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address: str | None = None) -> bool:
-    """Runs one joiner in its slot. Returns True if it left nothing in the slot when told to end.
+    """Runs one joiner in its slot. Returns True if the slot was empty when the joiner was told to end.
 
-    ``photon serve verifier`` verifies its output. ``address``: the public address, if not the file's.
+    ``photon serve verifier`` verifies its output. ``address``: public address; default: the address in the file.
     """
     from photon.assembly.engines import joiner_limits
     from photon.dispatcher.database import STATE_NAME, read_reached
@@ -48,7 +48,7 @@ async def serve_joiner(room: Room, *, accept_damaged_log: bool = False, address:
     settings, name, pipeline = room.settings, room.datacentre, room.pipeline
     place = joiner_place(settings, name, room.member, listen=room.listen, address=address)
     if place.slot is None and accept_damaged_log:
-        raise UsageError("--accept-damaged-log is for one slot: name it, as in photon serve joiner NAME")
+        raise UsageError("--accept-damaged-log applies to one slot: name it, as in photon serve joiner NAME")
     tls = room.tls()
     process = f"{socket.gethostname()}:{os.getpid()}:{room.clock.now_ns()}"
     limits = joiner_limits(settings)
@@ -108,7 +108,7 @@ def _auto(room: Room, registry: RoutedRegistry, make: Callable[[str, float], Joi
 def _engine(
     room: Room, slot: Slot, registry: Registry, store: EventStore, tls: Tls | None, **more: Any
 ) -> JoinerEngine:
-    """Makes the engine of a slot. ``more``: further arguments of ``joiner_engine``."""
+    """Builds the engine of a slot. ``more``: further arguments of ``joiner_engine``."""
     from photon.assembly.copies import copying_of
     from photon.assembly.engines import joiner_engine
     from photon.joiner.slot.slot import SlotPaths
@@ -124,9 +124,9 @@ def _engine(
 def _orphans(
     room: Room, process: str, store: EventStore, tls: Tls | None
 ) -> list[Callable[[asyncio.Event], Awaitable[None]]]:
-    """Returns tasks that run next to the joiner and redo slots here that have lost theirs
-    (``photon.joiner.adopter``); none if ``joiner.adopt_after`` is 0. ``process``: name of the process that opens a
-    slot, for people."""
+    """Returns tasks that run next to the joiner and redo slots here that have lost their joiner
+    (``photon.joiner.adopter``); none if ``joiner.adopt_after`` is 0. ``process``: name shown for the process that
+    opens a slot."""
     adopt_after_s = room.settings.joiner.adopt_after
     if not adopt_after_s:
         return []
@@ -137,9 +137,9 @@ def _orphans(
 
     @contextlib.asynccontextmanager
     async def adopted(slot: str, ends: Die) -> AsyncIterator[Adopted]:
-        async with room.registry(tls) as registry:  # its own client, as a client speaks for one slot
+        async with room.registry(tls) as registry:  # a separate client, because a client acts for one slot
             its = Slot(slot, room.datacentre, process)
-            # The datacentre's verifier clears what it writes.
+            # The datacentre's verifier clears the records that it writes.
             yield Adopted(_engine(room, its, registry, store, tls, limits=limits, ends=ends))
 
     adopter = Adopter(
@@ -151,14 +151,14 @@ def _orphans(
 
 @dataclass(frozen=True, slots=True)
 class JoinerPlace:
-    """``slot``: `None` if the joiner takes a free one when it starts."""
+    """A joiner's slot and addresses. ``slot``: `None` if the joiner takes a free one when it starts."""
 
     slot: str | None
     listen: str
     reached: str
 
     def note(self, process: str) -> str:
-        """Returns the note for the registry, which dispatchers read."""
+        """Returns the joiner's note in the registry, in which dispatchers find its address."""
         return noted(self.reached, process)
 
 
@@ -195,7 +195,7 @@ def listening_place(listen: str | None, address: str | None, what: str) -> tuple
         )
     if not reached and listen is not None:
         if listen.rpartition(":")[0] in EVERY:
-            raise UsageError(f"--listen {listen}: is every address of this machine; name one to call with --address")
+            raise UsageError(f"--listen {listen}: stands for all addresses; name a public one with --address")
         reached = _reached(listen, "--listen")
     return listen or reached, reached
 
@@ -217,10 +217,10 @@ def _reached(address: str | None, option: str = "--address") -> str:
     host, colon, port = address.rpartition(":")
     found = f"{socket.gethostname()}{colon}{port}" if host == AUTO else address
     if not is_reachable(found):
-        raise UsageError(f"{option} {address}: must be host:port, for instance joiner-1:7101, or {AUTO}:7101")
+        raise UsageError(f"{option} {address}: must be host:port, such as joiner-1:7101, or {AUTO}:7101")
     return found
 
 
 def file_slots(settings: Settings) -> list[str]:
-    """Slots that the deployment file names, in all datacentres."""
+    """Returns the slots that the deployment file names, of all datacentres."""
     return [slot for datacentre in settings.datacentre for slot in settings.joiners(datacentre)]

@@ -1,4 +1,4 @@
-"""``photon serve observe``: the observers of a program, configured by ``[observe.NAME]``."""
+"""``photon serve observe``: runs the observers of a program configured by ``[observe.NAME]``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from photon.tables.api import StoreFailed
 from photon.tables.configured import IDENTITY
 from photon.tables.program import Program
 
-AGAIN_S = 2.0  # pause before another attempt if a store did not answer at the start
+AGAIN_S = 2.0  # pause before another attempt if the store does not answer
 
 log = get_logger(__name__)
 
 
 async def serve_observe(room: Room) -> None:
-    """Runs the observers of a program, whose paths are relative to the deployment file's directory. Raises
-    UsageError, and any error of opening its tables."""
+    """Runs the observers of a program. Its paths are relative to the deployment file's directory. Raises UsageError,
+    and any error of opening its tables."""
     known = {f"{name}-{n}": (name, each, address) for name, each in room.settings.observe.items()
              for n, address in enumerate(each.addresses, 1)}  # fmt: skip
     name, configured, address = room.one_of("observe", known)
@@ -43,7 +43,7 @@ async def serve_observe(room: Room) -> None:
 
 
 async def _run(program: Program, threads: int, stop: asyncio.Event) -> None:
-    """Runs until ``stop``, or as long as the store answers."""
+    """Runs the observers until ``stop`` is set or the store fails."""
     ending = threading.Event()
     running = asyncio.create_task(asyncio.to_thread(program.run, ending, threads=threads))
     await first(stop, [running])

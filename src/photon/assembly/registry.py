@@ -1,4 +1,4 @@
-"""``photon serve registry``, and the rules of ids that the registry enforces on all other services."""
+"""``photon serve registry``, and the id rules that the registry checks in all other services."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     from photon.idregistry.client.routing import RoutedRegistry
 
 DESCRIBE_S = 2.0
-RULE_S = 30.0  # for the start of a process, and an adapter's imports
+RULE_S = 30.0  # time limit, with the start of a process and an adapter's imports
 
 log = get_logger(__name__)
 
 
 def rule_hash(adapter: Adapter, digester: Digester) -> bytes:
-    """Returns the registry's hash of the rule that derives digest, key and time; a process with another rule is
-    refused at start."""
+    """Returns a hash of the rule that derives digests, keys and times. The registry refuses processes with another
+    rule."""
     return blake2b(digester.fingerprint() + adapter.rule(), digest_size=16).digest()
 
 
 def rules_of(settings: Settings, base: Path) -> dict[str, bytes]:
-    """Join -> hash of the rule that derives its ids, including the key of their digests."""
+    """Returns for each join the hash of the rule that derives its ids; the hash covers the key of the digests,
+    too."""
     return {name: rule_of(settings, base, name) for name in sorted(settings.join)}
 
 
@@ -45,8 +46,9 @@ def rule_of(settings: Settings, base: Path, join: str) -> bytes:
 
 
 async def rules_for_replica(settings: Settings, base: Path) -> dict[str, bytes]:
-    """Like `rules_of`, but calls adapters of users in another process, unless a datacentre here runs them: they must
-    not delay a vote. Omits joins whose adapter gives no rule; for those the registry keeps the rules it knows."""
+    """Like `rules_of`, but runs user adapters in another process, because they must not delay a vote; not those that
+    a datacentre in this process runs anyway. Omits joins whose adapter fails: the registry keeps their known
+    rules."""
     rules = {}
     for join, its in sorted(settings.join.items()):
         if not its.runs_user_code or any("eventstore" in settings.inside(name) for name in settings.joining(join)):
@@ -56,9 +58,9 @@ async def rules_for_replica(settings: Settings, base: Path) -> dict[str, bytes]:
         try:
             rules[join] = await in_own_process(*rule, timeout_s=RULE_S)
         except (PhotonError, TimeoutError) as error:
-            problem = str(error) or f"it does not return within {RULE_S:g} s"
+            problem = str(error) or f"no answer within {RULE_S:g} s"
             log.warning(
-                "an adapter gives no rule; if its join is new, correct it and restart this",
+                "an adapter gives no rule; if its join is new, correct the adapter and restart this replica",
                 join=join,
                 problem=problem,
             )
@@ -66,7 +68,8 @@ async def rules_for_replica(settings: Settings, base: Path) -> dict[str, bytes]:
 
 
 async def admitted(room: Room, registry: RoutedRegistry, samples: Samples | None = None) -> bool:
-    """True if a service of the room's join may continue: see ``agree``, and ``Samples``. Raises UsageError."""
+    """Returns True if a service of the room's join may continue, after ``agree`` and ``Samples.begin``. Raises
+    UsageError."""
     join = room.pipeline.join
     agreed = await agree(registry, join, rule_hash(room.adapter(), room.digester), room.stop)
     return agreed and await (samples or samples_of(room, registry)).begin(room.stop)
@@ -80,9 +83,10 @@ def samples_of(room: Room, registry: RoutedRegistry) -> Samples:
 
 
 async def agree(registry: RoutedRegistry, join: str, rule: bytes, stop: asyncio.Event) -> bool:
-    """Waits until the registry knows the join, and compares its rule. False if ``stop`` came first.
+    """Waits until the registry knows the join, then compares its rule with ``rule``. Returns False if ``stop`` came
+    first.
 
-    Raises UsageError if they differ, as a process with another key or rule would register known events again.
+    Raises UsageError if they differ: a process with another key or rule would register known events again.
     """
     said = ""
     while not stop.is_set():
@@ -92,12 +96,12 @@ async def agree(registry: RoutedRegistry, join: str, rule: bytes, stop: asyncio.
             return True
         if known is not None:
             raise UsageError(
-                f"key_file or the adapter of join {join}: not those that the registry was filled with; others "
-                "would join reread events twice: restore the old ones"
+                f"key_file or the adapter of join {join} differs from the one that the registry was filled with, "
+                "and would join reread events twice: restore the old one"
             )
         problem = registry.problem
         if described is not None:
-            problem = f"it does not know join {join} yet: restart its replicas with a configuration that has it"
+            problem = f"it does not know join {join} yet: restart its replicas with a file that has the join"
             await until(stop, DESCRIBE_S)
         if problem != said:
             log.warning("waiting for the registry", problem=problem)
@@ -113,7 +117,7 @@ async def serve_replica(room: Room) -> None:
     settings, name = room.settings, room.member
     replicas = settings.registry.replicas
     if name is None:
-        raise UsageError("name the replica: photon serve registry NAME")
+        raise UsageError("give the replica's name: photon serve registry NAME")
     if name not in replicas:
         known = ", ".join(sorted(replicas)) or "none"
         raise UsageError(f"registry {name}: not in [registry.replicas]; there are: {known}")
@@ -141,7 +145,7 @@ async def serve_replica(room: Room) -> None:
         from photon.tables.timestamps.server import guest
 
         guests.append(guest(room.clock))
-    if room.server is None:  # a datacentre's parts always have large buffers
+    if room.server is None:  # in a datacentre's process, buffers are always large
         keep_lean()
     await serve_registry(
         own, stop=room.stop, ready=room.up, answers=answers, guests=guests, disk=room.disk, clock=room.clock

@@ -1,5 +1,5 @@
-"""``photon serve relay``: writes the output of another join, from all its datacentres, or a topic's messages, as logs
-of this pipeline."""
+"""``photon serve relay``: copies another join's output from all its datacentres, or a topic's messages, into logs of
+this pipeline."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from photon.outputs.relay import Relay
 from photon.outputs.topic_relay import TopicRelay, TopicUnreachable
 
 POLL_S = 0.05
-RETRY_S = 0.5  # pause between two attempts to reach a broker
+RETRY_S = 0.5  # pause between attempts to reach a broker
 SAVE_S = 1.0
-FIRST_S = 60.0  # a missing output may still appear for this time after the start
-LAG_S = 1.0  # a lag below this counts as none: a check takes that long
+FIRST_S = 60.0  # an output may be missing for this long after the start
+LAG_S = 1.0  # a shorter lag is shown as 0: a check takes that long
 
 log = get_logger(__name__)
 
@@ -41,22 +41,22 @@ log = get_logger(__name__)
 @dataclass(slots=True)
 class Upstream:
     side: Side
-    datacentre: str  # the output's datacentre, or the topic's address
+    datacentre: str  # datacentre of the output, or address of the topic
     relay: Copier
-    # `None` for a topic. A copy of another datacentre's output may lag unnoticed behind what readers see there, so
-    # nothing is claimed beyond its newest change.
+    # `None` for a topic. A copy of another datacentre's output may lag behind the original unnoticed, so
+    # it counts as complete only up to its newest change.
     place: OutputPlace | None = None
     slots: frozenset[str] = frozenset()  # slots that write the output, from the deployment file
-    whole_ns: int = 0  # everything published by this time is copied (wall clock)
-    whole_s: float = 0.0  # the same time by the monotonic clock
+    whole_ns: int = 0  # everything published up to this time is copied (wall clock)
+    whole_s: float = 0.0  # the same moment by the monotonic clock
     looked_ns: int = 0
     shown_ns: int = 0
     said: str = ""
-    unreachable: str = ""  # why a topic is unreachable
+    unreachable: str = ""  # why the topic is unreachable
 
     def shown_by(self, now_ns: int) -> int:
-        """Returns the time up to which all records shown to the output's readers are readable here, looked up at most
-        a second ago. Raises OSError."""
+        """Returns the time up to which every record that the output's readers can see is on this machine. Looks at
+        most once a second. Raises OSError."""
         if abs(now_ns - self.looked_ns) >= NS_PER_S:
             self.looked_ns, place = now_ns, self.place
             absent = self.slots - ({state.name for state in place.states(RealDisk())} if place else set())
@@ -73,7 +73,7 @@ class Upstream:
         names = ", ".join(sorted(absent))
         if names and names != self.said:
             log.warning(
-                "some slots of the upstream output are on another machine, or have not begun, so their records "
+                "some slots of the upstream output are on another machine or have never started, so their records "
                 "are not copied, and no event is declared unmatched; bring them here or remove them from the "
                 "deployment file",
                 upstream=self.datacentre,
@@ -82,7 +82,7 @@ class Upstream:
         self.said = names
 
     def said_unreachable(self, why: str) -> None:
-        """Logs the beginning and the end of a problem once each."""
+        """Logs once when the topic becomes unreachable, and once when it can be read again."""
         if bool(why) != bool(self.unreachable):
             if why:
                 log.warning("a topic cannot be read; no event is declared unmatched until it can", why=why)
@@ -96,8 +96,8 @@ class Upstream:
 
 
 def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstream: str) -> OutputPlace:
-    """Returns the place to read the output of ``upstream``, a datacentre that joins the events of ``side`` of
-    ``datacentre``: where it is written, or a copy. Raises UsageError."""
+    """Finds the output of datacentre ``upstream``, whose records are the events of ``side`` in ``datacentre``: the
+    original or a copy on this machine. Raises UsageError."""
     place = output_of(settings, base, upstream)
     if place.state.is_dir():
         return place
@@ -106,17 +106,19 @@ def place_of(settings: Settings, base: Path, datacentre: str, side: Side, upstre
         return replace(place, copies=(state / COPIES_NAME / upstream,), live=True)
     raise UsageError(
         f"{place.state}: no such directory, so neither the output of {upstream} nor a copy of it (output.copies) "
-        "is on this machine; bring its published files here and name their directory as "
+        "is on this machine; copy its published files here and set their directory as "
         f"datacentre.{datacentre}.{side}"
     )
 
 
 async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
-    """Copies until told to stop. Raises UsageError, and any error that ends a ``Copier``."""
+    """Copies until told to stop. Raises UsageError, and any error that stops a ``Copier``."""
     settings, name = room.settings, room.datacentre
     sides = settings.relayed(name)
     if not sides:
-        raise UsageError(f"datacentre.{name}: its join reads no other join's output and no topic: nothing to relay")
+        raise UsageError(
+            f"datacentre.{name}: its join reads no other join's output and no topic, so there is nothing to relay"
+        )
     places = await _places(room, {side: each for side, each in sides.items() if not is_topic(each)})
     async with contextlib.AsyncExitStack() as closing:
         upstreams = []
@@ -137,7 +139,8 @@ async def serve_relay(room: Room, *, accept_lost_offsets: bool = False) -> None:
 
 
 async def _topic(room: Room, side: Side, address: str, accept_lost: bool) -> TopicRelay | None:
-    """Waits for a broker that does not answer. `None` if told to stop. Raises UsageError, OffsetsGone."""
+    """Opens a topic, waiting for a broker that does not answer. Returns `None` if told to stop. Raises UsageError,
+    OffsetsGone."""
     named, file = topic_address(address, side), room.pipeline.kafka_client
     client = None if file is None else room.base / file
     said = ""
@@ -155,7 +158,8 @@ async def _topic(room: Room, side: Side, address: str, accept_lost: bool) -> Top
 
 
 async def _places(room: Room, sides: Mapping[Side, str]) -> list[tuple[Side, str, OutputPlace]]:
-    """Waits for the outputs' writers to start. Raises UsageError if one is missing after FIRST_S."""
+    """Finds all upstream outputs, waiting for their writers to start. Raises UsageError if one is missing after
+    FIRST_S."""
     settings, until_s = room.settings, room.clock.monotonic() + FIRST_S
     upstreams = [(side, each) for side, join in sides.items() for each in settings.joining(join)]
     while True:
@@ -185,7 +189,7 @@ async def _run(upstreams: Sequence[Upstream], room: Room, sides: Sequence[Side])
 
 
 def _copy(upstreams: Sequence[Upstream], clock: Clock, ends: Callable[[], bool]) -> int:
-    """Copies for about a second, or everything there is. Returns the number of bytes."""
+    """Copies for about a second, or until everything is copied. Returns the number of bytes."""
     until, copied = clock.monotonic() + SAVE_S, 0
     for each in upstreams:
         begun_ns, begun_s = each.shown_by(clock.now_ns()), clock.monotonic()

@@ -1,8 +1,8 @@
-"""A service's place in its process: its arguments, objects that it shares with the process's other services, and
-common helpers. It loads neither adapters nor modules that only some services need: a status page has a room, too.
+"""A service's place in its process: its arguments, the objects that it shares with other services there, and common
+helpers. It loads neither adapters nor modules that only some services need, because even a status page has a room.
 
-Each kind of process has a file that builds it: a coroutine that gets a ``Room``, serves until its ``stop`` is set,
-calls ``up`` once it serves, drains and closes. ``photon.fleet.processes.KINDS`` names it.
+Each kind of process has a file that builds it: a coroutine that gets a ``Room``, calls ``up`` once it serves, and
+serves until the room's ``stop`` is set; then it drains and closes. ``photon.fleet.processes.KINDS`` names it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from photon.joiner.engine import JoinerEngine
 
 T = TypeVar("T")
-Up: TypeAlias = Callable[[], None]  # a service calls it once it serves
+Up: TypeAlias = Callable[[], None]  # called by a service once it serves
 Serve: TypeAlias = Callable[[asyncio.Event, Up], Awaitable[object]]  # runs a service until the event is set
 
 
@@ -51,23 +51,23 @@ log = get_logger(__name__)
 
 @dataclass(slots=True)
 class Nearby:
-    """Services of this process that can be called directly; empty if each service has its own process."""
+    """Services in this process that can be called directly; empty if each service has its own process."""
 
     store: OperatedStore | None = None
     joiners: dict[str, JoinerEngine | AutoJoiner] = field(default_factory=dict)  # joiners by address
-    connections: RegistryClient | None = None  # to the registry, of all parts
-    replicas: dict[str, object] = field(default_factory=dict)  # servicers of the registry's replicas, by name
-    registry: RoutedRegistry | None = None  # the whole registry, if it belongs to this process alone
+    connections: RegistryClient | None = None  # connections to the registry, shared by all parts
+    replicas: dict[str, object] = field(default_factory=dict)  # gRPC servicers of the registry's replicas, by name
+    registry: RoutedRegistry | None = None  # the registry itself, if only this process uses it
     dispatcher: DispatcherEngine | None = None
-    dispatched: Status | None = None  # the dispatcher's last status, once it has ended
+    dispatched: Status | None = None  # the dispatcher's last status, once it has stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A datacentre with a registry of its own, in one process without outside clients: ``photon join``."""
+    """A datacentre with its own registry in one process that no other process calls: ``photon join``."""
 
     adapter: Adapter
-    once: bool  # it ends when all events have a verdict
+    once: bool  # stop when all events have a verdict
     keep_pending: bool
     guessed_ids: bool
     report: Callable[[str], None]  # receives the event store's messages about logs and records
@@ -76,34 +76,34 @@ class Alone:
 @dataclass
 class Room:
     settings: Settings
-    base: Path  # the directory that paths in the settings are relative to
+    base: Path  # directory that paths in the settings are relative to
     stop: asyncio.Event
-    named: str | None = None  # the datacentre as requested. `None` for the only one.
-    member: str | None = None  # its name among those of its kind
-    reload: SettingsReload | None = None  # rereads the deployment file after a change
-    # host:port to listen at, if the address leads there through a proxy. `None` for the address itself.
+    named: str | None = None  # the requested datacentre; `None` means the only one
+    member: str | None = None  # the process's name among the processes of its kind
+    reload: SettingsReload | None = None  # rereads the deployment file when it changes
+    # host:port to listen at if a proxy serves the address; `None` means to listen at the address itself.
     listen: str | None = None
     near: Nearby = field(default_factory=Nearby)
-    server: SharedServer | None = None  # the server of its process. `None` if it has a process of its own.
-    alone: Alone | None = None  # `None` in a deployment of several processes
+    server: SharedServer | None = None  # the process's shared server; `None` if the service has its own process
+    alone: Alone | None = None  # set only for ``photon join``
     up: Up = lambda: None
     disk: Disk = field(default_factory=RealDisk)
     clock: Clock = field(default_factory=SystemClock)
 
     def one_of(self, kind: str, known: Mapping[str, T]) -> T:
-        """Returns the process that ``member`` names, or the only one.
+        """Returns the entry of ``known`` that ``member`` names, or the only one.
 
-        ``known``: for each process of the kind. Raises UsageError.
+        ``known``: name of each process of the kind -> its settings. Raises UsageError.
         """
         member = next(iter(known)) if self.member is None and len(known) == 1 else self.member
         if member is None or member not in known:
-            what = f"no {member} in the configuration" if member else "name one"
+            what = f"{member} is not in the configuration" if member else "name one"
             raise UsageError(f"serve {kind}: {what}; there are: {', '.join(known) or 'none'}")
         return known[member]
 
     @cached_property
     def datacentre(self) -> str:
-        """The datacentre's name. Raises UsageError if there is no single one."""
+        """The datacentre's name. Raises UsageError if none was given and there is not exactly one."""
         return pipeline_named(self.settings, self.named)[0]
 
     @property
@@ -119,7 +119,7 @@ class Room:
         return self.base / self.pipeline.output
 
     def logs(self, side: Side) -> Path:
-        """The directory of a side's logs; made if a relay fills it."""
+        """Returns the directory of a side's logs; creates it if a relay fills it."""
         from photon.objects.paths import placed
 
         directory = placed(self.base, self.pipeline.logs(side))
@@ -128,7 +128,8 @@ class Room:
         return directory
 
     def adapter(self, process: str | None = None) -> Adapter:
-        """Loads the join's adapter. ``process``: name under which a process that reads records keeps crumbs."""
+        """Loads the join's adapter. ``process``: for a process that reads records, the name under which it keeps
+        crumbs."""
         if self.alone is not None:
             return self.alone.adapter
         from photon.adapters.containment import keep_crumbs
@@ -147,31 +148,32 @@ class Room:
         return Digester(deployment_key(self.settings, self.base), self.pipeline.join)
 
     def heard_at(self, address: str) -> Address | None:
-        """Like ``at``; `None` if the process has no outside clients."""
+        """Like ``at``, but returns `None` if the process has no outside clients."""
         return None if self.alone is not None else self.at(address)
 
     def at(self, address: str) -> Address:
-        """Returns where to listen.
+        """Returns the place to listen at: the shared server, ``--listen``, or ``address`` from the deployment file.
 
-        ``address``: as in the deployment file. Raises UsageError for a part that is not apart.
+        Raises UsageError for a part that is not listed in ``apart``.
         """
         if self.server is not None:
             return self.server
         for name, each in self.settings.datacentre.items():
             if address == each.address and self.listen is None:
                 raise UsageError(
-                    f"datacentre.{name}.apart: does not name this part, so photon serve datacentre {name} runs it; "
-                    "add it with an address of its own"
+                    f"datacentre.{name}.apart: this part is not listed, so photon serve datacentre {name} runs it; "
+                    "to run it separately, list it and give it its own address"
                 )
         return self.listen or address
 
     def tls(self, role: Role = Role.DATACENTRE, place: str | None = None) -> Tls | None:
-        """The service's certificate and trust. ``place``: `None` for the datacentre. Raises UsageError."""
+        """Returns the service's certificate and trusted authority. ``place``: `None` means the datacentre. Raises
+        UsageError."""
         return logged(tls_of(self.settings, self.base, identity(role, place or self.datacentre)))
 
     @contextlib.asynccontextmanager
     async def registry(self, tls: Tls | None) -> AsyncIterator[RoutedRegistry]:
-        """Yields a client; the parts of one process share its connections, which the process closes."""
+        """Yields a registry client. The parts of one process share connections, which the process closes."""
         if self.near.registry is not None:
             yield self.near.registry
         elif self.server is None:
@@ -191,8 +193,8 @@ class Room:
         tls: Tls | None,
         add: Callable[[grpc.aio.Server], None] = lambda server: None,
     ) -> AsyncIterator[None]:
-        """Inside the context, serves health and metrics of this kind of process at ``address``, and the services that
-        ``add`` adds. Does nothing if ``address`` is `None`, or nobody outside is served. Raises CannotListen."""
+        """While the context is open, serves health, metrics, and the services that ``add`` registers at ``address``.
+        Serves nothing if ``address`` is `None` or the process has no outside clients. Raises CannotListen."""
         from photon.config.metrics.readings import SERVED
         from photon.config.serving import listen
 

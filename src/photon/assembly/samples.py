@@ -1,9 +1,9 @@
-"""Checks at each start of a reader that an adapter still derives the same ids, keys and times.
+"""Checks at each start of a reader that the adapter still derives the same ids, keys and times.
 
-User code cannot be reliably hashed. So the registry keeps the values that were derived from early records of the
-first and the newest logs (``idregistry/core/samples.py``). Each reader derives them again from the same records in
-its own logs before it asks for an id, and ends if an id, key or time differs. Records that it does not find are
-skipped. Configured adapters need none of this: their rule is their table.
+User code cannot be reliably hashed. Instead, the registry keeps the values that were derived from early records of
+the first and the newest logs (``idregistry/core/samples.py``). Before a reader asks for an id, it derives the values
+again from the same records in its own logs, and stops if an id, key or time differs. Records that it does not find
+are skipped. Configured adapters are not sampled: their rule is their configuration, which is hashed.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from photon.adapters.logs.api import Block
     from photon.idregistry.client.routing import RoutedRegistry
 
-FILES_MAX = 32  # number of the newest files of each side to check
-LOOK_BYTES = 64 << 10  # a kept record is within this distance from the beginning of its log
-READ_BYTES_MAX = 32 << 20  # largest number of bytes read of all files of a side, as several may be copies of one log
-GAP_S = 1.0  # pause between two reports of new logs: if many begin at once, a few suffice
+FILES_MAX = 32  # maximum number of files to check on each side, the newest
+LOOK_BYTES = 64 << 10  # samples are taken from this many bytes at the beginning of a log
+READ_BYTES_MAX = 32 << 20  # maximum number of bytes to read on each side; several files may be copies of one log
+GAP_S = 1.0  # pause between two reports of new logs; if many begin at once, a few samples suffice
 ASK_S = 2.0
-ANSWER_S = 10.0  # longest time that a command waits for the registry
+ANSWER_S = 10.0  # how long a command waits for the registry
 
-# Keeps samples; returns all that are kept.
+# Adds samples to the kept ones; returns all of them.
 Keep = Callable[[Sequence[c.Sample]], Awaitable["tuple[c.Sample, ...] | Refusal"]]
 
 log = get_logger(__name__)
@@ -59,8 +59,8 @@ Answer = TypeVar("Answer")
 async def answered(
     ask: Callable[[], Awaitable[Answer | Refusal]], stop: asyncio.Event, pause_s: float, *, patient: bool = True
 ) -> Answer | None:
-    """Asks the registry until it answers, or only once if not ``patient``. Returns `None` if there is no answer, or
-    if ``stop`` came first."""
+    """Asks the registry until it answers, or only once unless ``patient``. Returns `None` if it does not answer or
+    ``stop`` came first."""
     said = ""
     while not stop.is_set():
         answer = await ask()
@@ -75,14 +75,14 @@ async def answered(
 
 
 class Logs(NamedTuple):
-    """The logs of one side."""
+    """The log directory of one side, and the patterns of its files."""
 
     directory: Path
     patterns: Sequence[str]
 
 
 class Found(NamedTuple):
-    """A sampled record, and the values that the present configuration derives from it."""
+    """A sampled record, and the values that the current configuration derives from it."""
 
     sample: c.Sample
     file: LogFile
@@ -103,7 +103,7 @@ def logs_of(settings: Settings, join: str, directories: Mapping[Side, Path]) -> 
 
 
 def compare_here(settings: Settings, base: Path, join: str, known: Sequence[c.Sample]) -> None:
-    """Compares samples with values derived from this machine's logs, of all datacentres. Raises UsageError."""
+    """Compares samples with values derived from this machine's logs of all datacentres. Raises UsageError."""
     adapter, digester = adapter_of(settings, join, base), Digester(deployment_key(settings, base), join)
     for pipeline in settings.datacentre.values():
         if pipeline.join == join and known:
@@ -112,12 +112,11 @@ def compare_here(settings: Settings, base: Path, join: str, known: Sequence[c.Sa
 
 
 async def same_samples(settings: Settings, base: Path, join: str, datacentre: str, registry: RoutedRegistry) -> None:
-    """Like `compare_here`, for the samples in the registry. Raises UsageError."""
+    """Like `compare_here`, for the samples in the registry. Raises UsageError; PhotonError if the registry does not
+    answer."""
     known = await registry.recovery.keep_samples(join, datacentre, (), timeout=ANSWER_S)
     if isinstance(known, Refusal):
-        raise PhotonError(
-            f"the registry did not return the samples of earlier readings ({known.reason}); run this again"
-        )
+        raise PhotonError(f"the registry did not return its sampled records ({known.reason}); run this again")
     await asyncio.to_thread(compare_here, settings, base, join, known)
 
 
@@ -126,8 +125,8 @@ async def _keeps_nothing(samples: Sequence[c.Sample]) -> tuple[c.Sample, ...]:
 
 
 class Samples:
-    """The samples of one join. Call ``begin`` before asking for an id; ``began`` for each block, before working on
-    it."""
+    """Compares and keeps the samples of one join. Call ``begin`` before asking for an id, and ``began`` with each
+    block before processing it."""
 
     def __init__(
         self,
@@ -144,7 +143,8 @@ class Samples:
         self._next: dict[str, float] = {}  # side -> time of the next report of new logs
 
     async def begin(self, stop: asyncio.Event) -> bool:
-        """Compares with the kept samples. False if ``stop`` came first. Raises UsageError if a value differs."""
+        """Compares the kept samples with the logs here. Returns False if ``stop`` came first. Raises UsageError if a
+        value differs."""
         if not self._own_code:
             return True
         log.info("audit", request="runs an adapter's code", join=self._join, adapter=code_of(self._adapter))
@@ -155,14 +155,15 @@ class Samples:
         return True
 
     async def keep_first(self, side: Side, stop: asyncio.Event) -> None:
-        """Keeps samples of the present logs if there are none of this side."""
+        """Keeps samples of the current logs if the registry has none of this side."""
         known = await self._asked((), stop) if self._own_code else None
         if known is None or any(each.side == side for each in known):
             return
         await self.keep(await asyncio.to_thread(self._first, side), stop)
 
     def began(self, side: Side, blocks: Sequence[Block]) -> list[Found]:
-        """Returns samples to keep before working on these blocks: a record of each log that begins in one of them."""
+        """Returns samples to keep before these blocks are processed: one record of each log that begins in one of
+        them."""
         if not self._own_code or not any(map(_is_begin, blocks)) or self._is_early(side):
             return []
         found = []
@@ -176,9 +177,9 @@ class Samples:
         return self._clock.monotonic() < self._next.get(side, float("-inf"))
 
     async def keep(self, found: Sequence[Found], stop: asyncio.Event, *, patient: bool = True) -> bool:
-        """Keeps these samples. Unless ``patient``, returns False if the registry does not answer.
+        """Adds samples to the kept ones. Unless ``patient``, returns False if the registry does not answer.
 
-        Raises UsageError if another process derived different values from one of them.
+        Raises UsageError if another process derived different values from one of the records.
         """
         if not found:
             return True
@@ -215,7 +216,7 @@ class Samples:
                 )
 
     def _first(self, side: Side) -> list[Found]:
-        """Returns the first event of each log here."""
+        """Returns a sample of the first event of each log here."""
         found: dict[str, Found] = {}
         for file, record in self._first_records(side, None):
             if file.path not in found and (made := self.made(side, file, record)) is not None:
@@ -223,7 +224,7 @@ class Samples:
         return list(found.values())
 
     def made(self, side: Side, file: LogFile, record: bytes) -> Found | None:
-        """Derives the values of a record; `None` if it is not an event, or unreadable."""
+        """Derives the values of a record. Returns `None` if the record is not an event or cannot be read."""
         adapter, digest = self._adapter, self._digester.digest
         event_id: bytes | None = None
         if side == "foreign":
@@ -253,7 +254,7 @@ class Samples:
         return self._digester.digest(b"\0".join((log_name(file.path).encode(), file.header, record)))
 
     def _first_records(self, side: Side, names: set[str] | None) -> Iterator[tuple[LogFile, bytes]]:
-        """Returns the first records of the logs with these names, or of all."""
+        """Yields the first records of the logs with these names; `None` means all logs."""
         adapter, (directory, patterns) = self._adapter, self._logs[side]
         primary = side == "primary"
         has_header = adapter.primary_has_header if primary else adapter.foreign_has_header
@@ -262,7 +263,7 @@ class Samples:
         try:
             files = discover(directory, compile_patterns(patterns), ProblemReporter(None), links=links)
         except (OSError, LogDirectoryError):
-            return  # its reader reports errors
+            return  # the log reader reports such errors
         named = [each for each in files if names is None or _name(each.path) in names]
         chosen = sorted(named, key=lambda each: each.mtime_ns)[-FILES_MAX:]
         if not chosen:
@@ -282,7 +283,7 @@ class Samples:
 
 
 def difference(before: c.Sample, now: c.Sample) -> str:
-    """Names the difference, with both values; empty if there is none."""
+    """Describes the first difference with both values; empty if there is none."""
     if before.id != now.id:
         was, now_is = (_value(each.id_shown, each.id, "its place") for each in (before, now))
         return f"id: {was} before and {now_is} now,"
@@ -296,7 +297,7 @@ def difference(before: c.Sample, now: c.Sample) -> str:
 
 
 def _value(shown: bytes, digest: bytes, none: str = "") -> str:
-    return _text(shown) if shown else f"one with the digest {digest.hex()[:8]}" if digest else none
+    return _text(shown) if shown else f"a value with digest {digest.hex()[:8]}" if digest else none
 
 
 def _moment(time_ns: int) -> str:
@@ -307,7 +308,7 @@ def _moment(time_ns: int) -> str:
 
 
 def _text(value: bytes) -> str:
-    """The value on one line, shortened."""
+    """Returns the value as one line, cut off at SHOWN_BYTES_MAX bytes."""
     text = ascii(value[: c.SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace"))
     return text if len(value) <= c.SHOWN_BYTES_MAX else f"{text}…"
 

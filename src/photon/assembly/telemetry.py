@@ -1,4 +1,4 @@
-"""Exports a process's identity, traces, log lines and metrics by OTLP, from its settings."""
+"""Exports traces, log lines and metrics of a process by OTLP, as the settings say."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-Labels = Mapping[str, str]  # labels like those that the status page adds: datacentre, service, process
+Labels = Mapping[str, str]  # the same labels as on the status page: datacentre, service, process
 
 
 def labels_of(settings: Settings, kind: str, datacentre: str | None, member: str | None) -> Labels:
-    """Labels of the process ``photon serve KIND MEMBER --datacentre DATACENTRE``."""
+    """Returns the labels of the process ``photon serve KIND MEMBER --datacentre DATACENTRE``."""
     listed = [each for each in processes(settings) if each.kind == kind]
     meant = [each for each in listed if member in (each.name, None) and datacentre in (each.datacentre, None)]
     if len(meant) == 1:
         return meant[0].labels
-    process = f"{member or kind}@{socket.gethostname()}"  # the file does not name it
+    process = f"{member or kind}@{socket.gethostname()}"  # a process that the file does not name
     return {"datacentre": datacentre or "", "service": kind, "process": process}
 
 
 @contextlib.asynccontextmanager
 async def exporting(settings: Settings, own: Labels) -> AsyncIterator[None]:
-    """Inside the context, traces and exports this process. Does nothing without [telemetry]. Raises UsageError."""
+    """While the context is open, exports this process's traces, logs and metrics. Does nothing without [telemetry].
+    Raises UsageError."""
     table = settings.telemetry
     if table is None:
         yield
@@ -74,7 +75,7 @@ def _resource(own: Labels) -> dict[str, str]:
 
 
 async def _measure(otlp: Otlp, table: TelemetrySettings, settings: Settings, own: Labels) -> None:
-    """Reads the metrics of every service in this process, each under its own labels."""
+    """Exports the metrics of every service in this process at intervals, each with its own labels."""
     from photon.config.telemetry.points import metrics_of
 
     known, clock = dict[str, Process](), SystemClock()
@@ -86,9 +87,9 @@ async def _measure(otlp: Otlp, table: TelemetrySettings, settings: Settings, own
             said = []
             for address, metrics in list(SERVED.items()):
                 labels = known[address].labels if address in known else own
-                if address in KINDS:  # a kind, as it has no address
+                if address in KINDS:  # a service without an address is listed under its kind
                     labels = {**own, "service": address}
                 said.append((await metrics.families(), labels))
             otlp.metrics(metrics_of(said, clock.now_ns()))
-        except Exception:  # a bug in one reading must not end them all, unnoticed
+        except Exception:  # a bug in one reading must not stop all exports silently
             log.exception("the metrics cannot be sent")

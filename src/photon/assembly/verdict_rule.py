@@ -1,8 +1,8 @@
-"""Withholds the verdict *unmatched* while processes of the datacentre work under different deployment files.
+"""Withholds the verdict *unmatched* while processes of the datacentre run with different deployment files.
 
 Event stores, dispatchers and joiners announce the settings that decide this verdict when they start; the registry
 knows the newest ones (``idregistry/core/verdict_rules.py``). The joiner, which every verdict passes through, asks
-again every few seconds. Events with a primary event are joined meanwhile.
+again every few seconds. Meanwhile, events that have a primary event are joined as usual.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ SETTINGS = (
     *("primary_files", "follow_links", "missing_logs", "primary_max_delay", "duplicates"),
     *("match", "within", "unmatched", "unmatched_after"),
 )
-DIGEST_BYTES = 6  # of each setting
-ASK_S = 2.0  # between two requests
+DIGEST_BYTES = 6  # length of a setting's digest
+ASK_S = 2.0  # pause between two requests
 ANSWER_S = 2.0  # time limit of a request
-TODO = "restart each process of an older file with the newer one"
-HEARD_S = 30.0  # after this time without an answer there may be a newer rule
+TODO = "restart the processes that have an older file"
+HEARD_S = 30.0  # without an answer for this long, there may be a newer rule
 
 log = get_logger(__name__)
 
 
 def verdict_rule(join: Join, adapter: Adapter) -> bytes:
-    """Digests of the settings that decide if an event is called unmatched, in the order of SETTINGS."""
+    """Returns digests of the settings that decide whether an event is unmatched, in the order of SETTINGS."""
     values = {
         "follow_links": sorted(map(str, adapter.primary_links)),
         "duplicates": adapter.primary_duplicates,
@@ -53,7 +53,7 @@ def verdict_rule(join: Join, adapter: Adapter) -> bytes:
 
 
 def differing(one: bytes, other: bytes) -> list[str]:
-    """Settings in which two rules differ; empty if another release made one of them."""
+    """Returns the settings in which two rules differ; empty if one of them comes from another release."""
     if {len(one), len(other)} != {DIGEST_BYTES * len(SETTINGS)}:
         return []
     places = range(0, len(one), DIGEST_BYTES)
@@ -66,7 +66,7 @@ def named(kind: str, datacentre: str, member: str = "") -> str:
 
 
 class Unmatched:
-    """Decides if a process withholds the verdict *unmatched*. Call ``begin`` before it works; then ``run``."""
+    """Decides whether a process withholds the verdict *unmatched*. Call ``begin`` before it works, then ``run``."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Unmatched:
         rule: bytes,
         others: Sequence[str] = (),
     ) -> None:
-        """``process``: its name, from ``named``; empty if it has no lasting one. ``others``: processes that its
-        verdicts depend on."""
+        """``process``: its name, from ``named``; empty if the name changes with each start. ``others``: processes
+        that the verdicts depend on."""
         self._registry, self._clock = registry, clock
         self._join, self._datacentre, self._process, self._rule, self._others = (
             join,
@@ -93,13 +93,13 @@ class Unmatched:
 
     @property
     def waits(self) -> str:
-        """Returns the reason on one line; empty if the process gives such verdicts."""
+        """Returns why the verdict is withheld, on one line; empty if it is not."""
         if not self._waits and self._clock.monotonic() - self._heard > HEARD_S:
             return "the registry does not report which file is newest"
         return self._waits
 
     async def begin(self, stop: asyncio.Event) -> bool:
-        """Announces the rule, regardless of how long that takes. False if ``stop`` came first."""
+        """Announces the rule, waiting for the registry as long as necessary. Returns False if ``stop`` came first."""
         return await answered(self._ask, stop, ASK_S) is not None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -127,7 +127,7 @@ class Unmatched:
 
 
 def behind(known: VerdictRules, process: str, rule: bytes, others: Collection[str]) -> Iterator[str]:
-    """Returns a line for each process that works under an older rule: ``process`` under ``rule``, and ``others``."""
+    """Yields a line for each process that has an older rule: ``process`` (whose rule is ``rule``) and ``others``."""
     for name in (process, *others):
         its = rule if name == process else known.processes.get(name, known.newest)
         if its != known.newest:
@@ -136,7 +136,7 @@ def behind(known: VerdictRules, process: str, rule: bytes, others: Collection[st
 
 
 class Agreed:
-    """Stands in for `Unmatched` where all parts run in one process, under one file."""
+    """Replaces `Unmatched` where all parts run in one process, with one file."""
 
     waits = ""
 
@@ -148,7 +148,7 @@ class Agreed:
 
 
 def unmatched(room: Room, registry: RoutedRegistry, process: str) -> Unmatched | Agreed:
-    """The `Unmatched` of a process in the room's pipeline."""
+    """Returns the `Unmatched` of a process in the room's pipeline."""
     if room.alone is not None:
         return Agreed()
     pipeline, at = room.pipeline, room.datacentre

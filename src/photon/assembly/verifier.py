@@ -1,4 +1,4 @@
-"""``photon serve verifier``: the continuous verifier of one pipeline, all its slots in one process."""
+"""``photon serve verifier``: runs one pipeline's continuous verifier. One process verifies all its slots."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from photon.verifier.source_finder import SourceFinder, SourceSide
 from photon.verifier.status import details_of, verifier_metrics
 from photon.verifier.watermark_keeper import WatermarkKeeper, within_ns
 
-# Added to the patience: an event may wait this long for joiners and the registry before its line is written.
+# Added to the patience: an event may wait this long for joiners and the registry before its record is written.
 READ_BEFORE_S = 3600.0
 
 log = get_logger(__name__)
 
 
 def pipeline_of(settings: Settings, base: Path, datacentre: str | None) -> tuple[str, VerifiedPipeline]:
-    """Returns (datacentre, place of its slots). Raises UsageError."""
+    """Returns the datacentre's name and its directories and slots. Raises UsageError."""
     name, pipeline = pipeline_named(settings, datacentre)
     return name, VerifiedPipeline(base / pipeline.state, base / pipeline.output, tuple(settings.slots(name)))
 
@@ -57,7 +57,7 @@ def limits_of(settings: Settings) -> ServiceLimits:
 
 
 async def _gather(near: Mapping[str, HasSlot], gatherer: Gatherer, wanted: Sequence[Process]) -> list[Heard]:
-    """Asks joiners; calls those of this process directly."""
+    """Asks joiners for their details. Calls those in this process directly."""
     here = [Heard(each, details=joiner_details([near[at]])) for each in wanted if (at := each.address or "") in near]
     return here + await gatherer.gather(each for each in wanted if each.address not in near)
 
@@ -76,7 +76,7 @@ async def serve_verifier(room: Room) -> None:
         world = VerifierWorld(disk, clock, registry, registry.recovery, room.digester)
 
         def recovery(place: SlotPlace) -> Step:
-            """Returns the step that gives up the ids that a redone incarnation still owns (rule 13)."""
+            """Returns a step that gives up the ids that a redone incarnation of the slot still owns (rule 13)."""
             of_slot = SlotRecovery(disk, place.state, registry.recovery)
             return lambda: of_slot.run_once(clock.monotonic())
 
@@ -116,7 +116,7 @@ async def serve_verifier(room: Room) -> None:
             return {**await details_of(disk, own), **watermarks.details()}
 
         async def ready() -> None:
-            # Only with the locks held, so that a second verifier reports the conflict.
+            # Serves only while it holds the locks, so that a second verifier reports the conflict.
             metrics = ProcessMetrics([verifier_metrics(disk, own, clock), watermarks.read, space, put_costs], details)
             await closing.enter_async_context(room.answering("verifier", pipeline.at("verifier")[0], metrics, tls))
             log.info("verifier serves", datacentre=room.datacentre, join=pipeline.join, slots=str(own.slots))
@@ -126,7 +126,7 @@ async def serve_verifier(room: Room) -> None:
 
 
 def sources_of(settings: Settings, base: Path, datacentre: str, directory: Path, adapter: Adapter) -> SourceFinder:
-    """The raw logs of a pipeline. Raises VerifierDamaged."""
+    """Returns a finder of a pipeline's raw logs. Raises VerifierDamaged."""
     pipeline = settings.datacentre[datacentre]
     configured = settings.join[pipeline.join]
     after = configured.unmatched_after

@@ -1,4 +1,4 @@
-"""``photon adapter``: tests how log files are read, lists formats and adapters, and starts an adapter package."""
+"""``photon adapter``: tests how log files are read, lists formats and adapters, and creates adapter packages."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
 FIELD_CHARS_MAX = 60
 FIELDS_WIDTH = 116
 LINES_MAX = 10
-VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")  # the parts of a reason that differ from line to line
+VALUES = re.compile(r"'[^']*'|(?<![:\w])[0-9]+")  # parts of a rejection reason that differ between lines
 
 
 @click.command()
 @click.argument("config", type=PATH)
-@click.option("--primary", type=PATH, help="A file of the primary logs; plain or compressed.")
-@click.option("--foreign", type=PATH, help="A file of the foreign logs.")
-@click.option("--join", "join", metavar="NAME", help="The join of the configuration, if it has several.")
+@click.option("--primary", type=PATH, help="A primary log file, plain or compressed.")
+@click.option("--foreign", type=PATH, help="A foreign log file, plain or compressed.")
+@click.option("--join", "join", metavar="NAME", help="Name of the join; required if the file has several.")
 @click.option(
     "-n", "--records", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Records to read."
 )
 @click.option("--checks/--no-checks", default=True,
-              help="Also check the adapter's contract: determinism, bad lines, speed …")  # fmt: skip
+              help="Also check that the adapter keeps its contract: determinism, bad lines, speed …")  # fmt: skip
 @formatted
 def test(
     config: Path, primary: Path | None, foreign: Path | None, join: str | None, records: int, checks: bool,
     out: Printed,
 ) -> int:  # fmt: skip
-    """Show how log files are read, and check the adapter. Says why records are rejected, and whether the contract is
-    kept.
+    """Show how log files are read, and check the adapter. Shows why records are rejected, and whether the adapter
+    meets its contract.
 
     Nothing is joined or written.
 
     \b
     Example:
       photon adapter test photon.toml --primary queries/a.log --foreign clicks/a.log.gz -o json
-    Exit codes: 0 every record was read, 3 some were rejected, 1 not one record of a file could be read, or the
-    adapter breaks the contract.
+    Exit codes: 0 every record was read; 3 some were rejected; 1 no record of a file could be read, or the adapter
+    breaks the contract.
     """
     from photon.adapters.join_adapters import adapter_of, join_named
     from photon.adapters.testkit.trial import ambiguous, as_json, examined, matches, report_json, try_file, unpaired
@@ -58,7 +58,7 @@ def test(
     from photon.eventstore.shared_keys import DOES
 
     if primary is None and foreign is None:
-        raise click.UsageError("name a file with --primary, --foreign, or both")
+        raise click.UsageError("give a file with --primary, --foreign, or both")
     settings = load(config, environment=os.environ)
     loaded = adapter_of(settings, join_named(settings, join), config.parent)
     named = {"primary": primary, "foreign": foreign}
@@ -107,7 +107,7 @@ def show(out: Printed) -> int:
     \b
     Example:
       photon adapter show -o json
-    Exit codes: 0 done, 3 an installed adapter cannot be used.
+    Exit codes: 0 done; 3 an installed adapter cannot be used.
     """
     from photon.adapters.entry_points import installed
     from photon.adapters.side import FORMATS
@@ -130,19 +130,20 @@ def show(out: Printed) -> int:
         says = f": {says}" if says else ""
         people.append(f"adapter {each.name}: {each.target}, {each.package} {each.version}{says}")
     if not found:
-        people.append("no installed package has an adapter (entry points of the group photon.adapters)")
+        people.append("no installed package has an adapter (an entry point in the group photon.adapters)")
     out.show({"formats": FORMATS, "adapters": rows}, "\n".join(people))
     return ATTENTION if any(each.fault for each in found) else DONE
 
 
 @click.command()
 @click.argument("name")
-@click.option("--directory", type=PATH, default=Path(), show_default=True, help="Directory to make the package in.")
+@click.option("--directory", type=PATH, default=Path(), show_default=True, help="Where to create the package.")
 @formatted
 def init(out: Printed, name: str, directory: Path) -> int:
-    """Make a package with a working adapter to start from. It has an entry point, sample logs, tests and a README.
+    """Create a package with a working adapter as a starting point. It has an entry point, sample logs, tests and a
+    README.
 
-    NAME is a Python identifier and the name of the package's folder, which must not exist.
+    NAME is a Python identifier. It is also the name of the package's folder, which must not exist yet.
 
     \b
     Example:
@@ -200,7 +201,8 @@ def _print(side: str, trial: Trial) -> None:
 
 
 def _print_rejected(same: list[Tried]) -> None:
-    """Shows the first of the records rejected for one reason, and the place where the pattern stops matching."""
+    """Prints the first of the records rejected for the same reason, and where in its line the pattern stops
+    matching."""
     first, others = same[0], [str(each.line) for each in same[1:]]
     left = f" and {len(others) - LINES_MAX} more" if len(others) > LINES_MAX else ""
     are = "so is line" if len(others) == 1 else "so are lines"

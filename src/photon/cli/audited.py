@@ -1,8 +1,8 @@
-"""The audit trail of this machine's command line: a file of JSON lines next to the deployment file.
+"""Keeps the audit trail of commands run on this machine: a file of JSON lines next to the deployment file.
 
-A changing command writes a line before it begins and one after it has ended, so that killed commands show too. If the
-first line cannot be written, nothing is done. The processes that serve an operator's calls also log them
-(photon.config.audit); this file has the rest.
+A command that changes something writes a line before it starts and one after it has ended, so that killed commands
+show up too. If the first line cannot be written, nothing is done. Processes that serve operators' calls log them as
+well (photon.config.audit).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from photon.fleet.parts import Column, Part
 Command = TypeVar("Command", bound=Callable[..., Any])
 VARIABLE = "PHOTON_AUDIT"
 NAME = ".photon-audit.jsonl"
-FILE_BYTES = 4 << 20  # largest size of the file, and of the one old file that is kept, NAME.1
+FILE_BYTES = 4 << 20  # maximum size of the file; beyond it the file becomes NAME.1, the one old file kept
 ARGUMENTS_MAX, SAID_CHARACTERS = 200, 300
-ARGUMENTS = "photon.arguments"  # key in click's meta: the words of the command line
-HIDDEN = ("--set", "--spark")  # KEY=VALUE: the value may be a secret
+ARGUMENTS = "photon.arguments"  # key in click's context.meta for the words of the command line
+HIDDEN = ("--set", "--spark")  # options that take KEY=VALUE, whose value may be a secret
 OUTCOMES = {0: "done", 1: "failed", 2: "refused", 3: "attention"}
 
 
 def audited(command: Command) -> Command:
-    """Innermost decorator of a command that changes a deployment. Dry runs, and commands that name no deployment,
-    leave no line. Raises PhotonError, before anything is done, if no line can be written."""
+    """Innermost decorator of a command that changes a deployment: writes its audit lines. Dry runs and commands
+    without a deployment write none. Raises PhotonError if no line can be written; then nothing is done."""
 
     @functools.wraps(command)
     def told(**given: Any) -> Any:
         deployment = _deployment(given)
         unseen = (
             given.get("dry_run") or given.get("compose") or given.get("helm") or given.get("background")
-        )  # the other half of photon up --detach
+        )  # "background": the process that photon up --detach starts
         if unseen or deployment is None or not deployment.parent.is_dir():
             return command(**given)
         context = click.get_current_context()
@@ -55,7 +55,7 @@ def audited(command: Command) -> Command:
 
 
 def place(deployment: Path) -> Path:
-    """The audit file of a deployment file: the path in PHOTON_AUDIT, else NAME next to it."""
+    """Returns the path of a deployment's audit file: PHOTON_AUDIT if set, else NAME next to the deployment file."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else deployment.absolute().parent / NAME
 
@@ -73,7 +73,7 @@ def _deployment(given: Mapping[str, Any]) -> Path | None:
 
 @contextmanager
 def _lines(path: Path, context: click.Context, deployment: Path) -> Iterator[dict[str, Any]]:
-    """Writes a line now and one at the end; the caller puts ``exit_code`` into the yielded dict."""
+    """Writes the first line now and the last one at the end; the caller puts ``exit_code`` into the yielded dict."""
     number = os.urandom(6).hex()
     begun = {
         "id": number,
@@ -89,8 +89,8 @@ def _lines(path: Path, context: click.Context, deployment: Path) -> Iterator[dic
         _append(path, begun)
     except OSError as error:
         raise PhotonError(
-            f"{path}: no audit line can be written ({error.strerror}), so nothing was done; name a file that you may "
-            f"write with {VARIABLE}"
+            f"{path}: no audit line can be written ({error.strerror}), so nothing was done; set {VARIABLE} to a "
+            "file that you may write"
         ) from None
     ended: dict[str, Any] = {"exit_code": 1, "error": ""}
     try:
@@ -111,7 +111,7 @@ def _lines(path: Path, context: click.Context, deployment: Path) -> Iterator[dic
 
 
 def hidden(words: Sequence[str]) -> list[str]:
-    """The words of a command line, without possible secrets."""
+    """Returns the words of a command line with possible secrets replaced by "…"."""
     said, before = [], ""
     for word in words[:ARGUMENTS_MAX]:
         option, equals, rest = word.partition("=")
@@ -126,7 +126,7 @@ def hidden(words: Sequence[str]) -> list[str]:
 
 
 def _values(words: Sequence[str]) -> list[str]:
-    """The values that ``hidden`` leaves out."""
+    """Returns the values that ``hidden`` replaces."""
     pairs = zip(words, hidden(words), strict=False)
     return [word.rpartition("=")[2] for word, said in pairs if said.endswith("=…") and word.rpartition("=")[2]]
 
@@ -136,12 +136,12 @@ def _user() -> str:
 
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, in a container
+    except (KeyError, OSError):  # in a container, a user may have an id but no name
         return str(os.getuid())
 
 
 def _append(path: Path, line: Mapping[str, Any]) -> None:
-    """Appends whole lines, even with several writers; rotates a large file first. Raises OSError."""
+    """Appends one line. Rotates a large file first. Safe with several writers. Raises OSError."""
     import fcntl
 
     import orjson
@@ -153,7 +153,7 @@ def _append(path: Path, line: Mapping[str, Any]) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             here = os.fstat(descriptor)
-            if not _is(path, here):  # another process has rotated it meanwhile
+            if not _is(path, here):  # another process has rotated the file meanwhile
                 continue
             if here.st_size + len(data) > FILE_BYTES:
                 os.replace(path, old(path))
@@ -178,8 +178,8 @@ def old(path: Path) -> Path:
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
-    """Returns one entry per command, in order of their beginning. ``ended_at`` and ``exit_code`` are `None` if it has
-    no end line: it still runs, or was killed. Skips malformed lines. Raises OSError."""
+    """Returns one entry per command, ordered by start. ``ended_at`` and ``exit_code`` are `None` if it has no last
+    line: it is still running or was killed. Skips malformed lines. Raises OSError."""
     import orjson
 
     found: dict[str, dict[str, Any]] = {}
@@ -213,5 +213,5 @@ def show_audit(at: Deployed, limit: int = 50) -> int:
     """Implements ``photon status audit``."""
     path = place(at.config)
     found = entries(path)[-limit:]
-    at.part(Part("commands", found, COLUMNS, f"{path}: no command has changed this deployment yet"), file=str(path))
+    at.part(Part("commands", found, COLUMNS, f"{path}: no command recorded yet"), file=str(path))
     return 0

@@ -1,4 +1,4 @@
-"""``photon certs``: a small certificate authority, and the certificates of a deployment's processes."""
+"""``photon certs``: creates a small certificate authority, and the certificates of a deployment's processes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ DAYS = click.IntRange(min=1, max=36_500)
 @click.option("--name", "identity", metavar="IDENTITY",
               help="registry-REPLICA, eventstore-DATACENTRE, joiner-…, dispatcher-…, wan, …; or an authority's "
               "name, by default photon.")  # fmt: skip
-@click.option("--authority", "new", is_flag=True, help="Make an authority in DIRECTORY, not a certificate.")
+@click.option("--authority", "new", is_flag=True, help="Create an authority in DIRECTORY, instead of a certificate.")
 @click.option("--host", "hosts", multiple=True, metavar="HOST",
-              help="A further DNS name or address for the certificate.")  # fmt: skip
-@click.option("--ca", "authority", type=PATH, help="Directory of the authority, if not DIRECTORY.")
-@click.option("--days", type=DAYS, help="Days until it expires; default: 365, or 3650 for an authority.")
+              help="Another DNS name or address to put into the certificate.")  # fmt: skip
+@click.option("--ca", "authority", type=PATH, help="Directory of the authority (default: DIRECTORY).")
+@click.option("--days", type=DAYS, help="Days until it expires (default: 365; 3650 for an authority).")
 @click.option(
     "--force",
     is_flag=True,
-    help="Replace an existing certificate, or an authority, which makes all its certificates invalid.",
+    help="Replace an existing certificate, or an authority (which invalidates all its certificates).",
 )
 @formatted
 def certs_issue(
@@ -41,7 +41,7 @@ def certs_issue(
 ) -> None:  # fmt: skip
     """Issue one certificate with its key into DIRECTORY. Adds ca.crt if it is not there.
 
-    With --authority: make ca.crt, which every process needs, and ca.key, which only photon certs needs.
+    With --authority: create ca.crt, which every process needs, and ca.key, which only photon certs needs.
 
     \b
     Examples:
@@ -55,11 +55,11 @@ def certs_issue(
     now = datetime.now(UTC)
     if new:
         if hosts or authority is not None:
-            raise UsageError("--host and --ca are for the certificates of an authority, not for a new one")
+            raise UsageError("--host and --ca cannot be combined with --authority")
         path = begin(directory, identity or "photon", now, days=days or AUTHORITY_DAYS, force=force)
-        done = f"made; keep {path.with_suffix('.key')} where no service can read it"
+        done = f"created; keep {path.with_suffix('.key')} where no service can read it"
     elif identity is None:
-        raise UsageError("name the certificate's identity with --name, or make an authority with --authority")
+        raise UsageError("give the certificate's identity with --name, or create an authority with --authority")
     else:
         own = authority or directory
         path = issue_into(own, directory, identity, now, days=days or 365, hosts=hosts, force=force)
@@ -70,20 +70,21 @@ def certs_issue(
 @click.command("for")
 @deployed(file=True)
 @click.option("--ca", "authority", type=PATH,
-              help="Directory of the authority, which is made if missing; default: that of [tls].")  # fmt: skip
+              help="Directory of the authority, created if missing (default: the directory in [tls]).")  # fmt: skip
 @click.option("--days", type=DAYS, default=365, show_default=True, help="Days until the certificates expire.")
 @click.option("--renew", is_flag=True, help="Also renew certificates that expire within 30 days.")
 @click.option("--force", is_flag=True, help="Renew all certificates, but not the authority.")
 @click.option("--each-in", "parent", type=PATH, metavar="DIR",
-              help="Put each identity into its own directory DIR/IDENTITY, for volumes; needs --ca.")  # fmt: skip
-@click.option("--directories-only", is_flag=True, help="With --each-in: make the directories, but no certificates.")
+              help="Put each certificate into its own DIR/IDENTITY, for volumes; requires --ca.")  # fmt: skip
+@click.option("--directories-only", is_flag=True, help="With --each-in: create only the directories.")
 def certs_for(
     at: Deployed, authority: Path | None, days: int, renew: bool, force: bool, parent: Path | None,
     directories_only: bool,
 ) -> None:  # fmt: skip
     """Issue a deployment's missing certificates. They go into the directory of [tls].
 
-    Safe to repeat: existing certificates of this authority are kept. A process uses a renewed one after a restart.
+    Safe to repeat: existing certificates of this authority are kept. A process uses a renewed certificate after a
+    restart.
 
     \b
     Examples:
@@ -105,7 +106,7 @@ def certs_for(
             place.mkdir(parents=True, exist_ok=True)
         return
     if directories_only or (parent is not None and authority is None):
-        raise UsageError("--each-in needs --ca or --directories-only, and --directories-only needs --each-in")
+        raise UsageError("--each-in requires --ca or --directories-only; --directories-only requires --each-in")
     authority = authority or directory
     if not (authority / f"{AUTHORITY}.crt").exists():
         begin(authority, "photon", now, days=AUTHORITY_DAYS)
@@ -117,8 +118,8 @@ def certs_for(
 
 
 def certificates(at: Deployed, name: str | None = None) -> int:
-    """``photon status certificates [NAME]``: shows a certificate, or each one of a directory; without NAME the one in
-    [tls]. Raises UsageError. Exit code 3: one has expired or expires within 30 days."""
+    """``photon status certificates [NAME]``: shows a certificate, or all of a directory (default: the directory in
+    [tls]). Raises UsageError. Exit code 3: one has expired or expires within 30 days."""
     from photon.config.certificate_files import show
 
     if name is not None:
@@ -126,7 +127,7 @@ def certificates(at: Deployed, name: str | None = None) -> int:
     elif at.settings.tls is not None:
         path = at.base / at.settings.tls.directory
     else:
-        raise UsageError(f"{at.config}: has no [tls]; name a file or directory of certificates")
+        raise UsageError(f"{at.config}: has no [tls]; give a file or directory of certificates")
     now, found = datetime.now(UTC), show(path)
     rows = [_as_json(file, facts, now) for file, facts in found]
     at.part(Part("", rows, COLUMNS))

@@ -44,7 +44,8 @@ compose_option = click.option(
 
 
 def _running(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Declares --config, --run, --project, --compose and -o. The command gets ``at``, and ``where`` it runs."""
+    """Adds --config, --run, --project, --compose and -o. The command gets ``at`` (the deployment) and ``where`` (how
+    it runs)."""
 
     @functools.wraps(command)
     def headed(at: Deployed, run: Path | None, project: str | None, compose: Path, **given: Any) -> Any:
@@ -62,21 +63,21 @@ def _running(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--random", "drawn", is_flag=True, help="Inject a random fault every 15 s instead of running a scenario."
 )
-@click.option("--seed", type=int, help="Seed of faults and traffic; default: drawn and shown.")
-@click.option("--minutes", type=click.FloatRange(min=0.2, max=1440.0), help="Duration; with random faults only.")
-@click.option("--rate", type=click.IntRange(min=1, max=100_000), help="Events a second; default: the scenario's.")
+@click.option("--seed", type=int, help="Seed of faults and traffic (default: random, and shown).")
+@click.option("--minutes", type=click.FloatRange(min=0.2, max=1440.0), help="Duration; requires --random.")
+@click.option("--rate", type=click.IntRange(min=1, max=100_000), help="Events per second (default: the scenario's).")
 @config_option
 @run_option
 @project_option
 @compose_option
 @click.option("--traffic", type=click.Choice(["own", "existing"]),
-              help="With --config: generate traffic, or use the existing traffic.  [default: existing]")  # fmt: skip
+              help="With --config: generate traffic or use existing traffic.  [default: existing]")  # fmt: skip
 @click.option("--directory", type=PATH, metavar="DIR",
-              help="New directory for the history, the report and, without --config, the deployment.")  # fmt: skip
+              help="New directory for history, report and, without --config, the deployment.")  # fmt: skip
 @click.option("--joiners", type=click.IntRange(1, 16), default=2, show_default=True,
-              help="Without --config: joiners in each datacentre.")  # fmt: skip
+              help="Without --config: number of joiners in each datacentre.")  # fmt: skip
 @click.option("--verify", "how", type=click.Choice(["quick", "spark"]), default="quick", show_default=True,
-              help="quick: outputs and ledgers against the truth; spark: also photon spark verify.")  # fmt: skip
+              help="quick: compare outputs and ledgers with the truth; spark: verify on Spark, too.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only show the schedule.")
 @formatted
 @audited
@@ -84,10 +85,11 @@ def run(
     scenario: str | None, listing: bool, drawn: bool, config: Path | None, run: Path | None, project: str | None,
     traffic: str | None, how: str, dry_run: bool, out: Printed, **given: Any,
 ) -> int:  # fmt: skip
-    """Run a scenario of faults, heal, and verify. Traffic keeps flowing; verification waits until all is settled.
+    """Run a scenario of faults, heal them, and verify. Traffic keeps flowing; verification waits until everything is
+    settled.
 
-    SCENARIO is a name that --list shows, or a file. Without --config it makes a deployment of its own (five
-    registry replicas in three regions 100 ms apart, pipelines in east and west) and ends it afterwards.
+    SCENARIO is a name shown by --list, or a file. Without --config it starts a deployment of its own (five registry
+    replicas in three regions 100 ms apart, pipelines in east and west) and stops it afterwards.
 
     \b
     Examples:
@@ -97,7 +99,7 @@ def run(
       photon chaos run soak --minutes 60 --rate 100
       photon chaos run my-scenario.toml --config photon.toml --dry-run
       photon chaos run --random --minutes 5 --project photon --config deploy/compose/photon.toml
-    Exit codes: 0 every event has exactly one verdict, 3 something is wrong, 1 failed, 2 wrong usage.
+    Exit codes: 0 every event has exactly one verdict; 3 something is wrong; 1 failed; 2 wrong usage.
     """
     from photon.lab.chaos.command import Wishes, as_json, carry_out, planned
 
@@ -107,9 +109,9 @@ def run(
         _show_scenarios(out)
         return DONE
     if config is None and (run is not None or traffic is not None or project is not None):
-        raise UsageError("--run, --traffic and --project go with --config")
+        raise UsageError("--run, --traffic and --project require --config")
     if project is not None and (traffic == "own" or how == "spark"):
-        raise UsageError("--project: containers have their own generator and are verified against its truth")
+        raise UsageError("--project: do not give --traffic: the containers have their own generator")
     wishes = Wishes(
         scenario=scenario, config=config, run=run, project=project, spark=how == "spark",
         own_traffic=traffic == "own" or config is None, **given,
@@ -128,12 +130,12 @@ def run(
 @click.argument("do", type=click.Choice([*FAULTS, HEAL]))
 @click.argument("targets", nargs=-1)
 @_running
-@click.option("--for", "lasts", type=DURATION, help="Duration; default: until photon chaos fault heal.")
+@click.option("--for", "lasts", type=DURATION, help="Duration (default: until photon chaos fault heal).")
 @click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]),
               help="With cut: drop bytes, reset connections, or refuse new ones.  [default: drop]")  # fmt: skip
 @click.option("--one-way", is_flag=True, help="With cut or delay: in one direction only.")
 @click.option("--delay", type=DURATION, help="With delay: additional time, one way.")
-@click.option("--skew", type=float, help="With clock: seconds to shift it by; may be negative.")
+@click.option("--skew", type=float, help="With clock: seconds to shift the clock by; may be negative.")
 @click.option("--shards", type=click.IntRange(1), help="With reshard: number of shards.")
 @audited
 def fault(
@@ -142,8 +144,8 @@ def fault(
 ) -> None:  # fmt: skip
     """Inject one fault. TARGETS are processes, regions, a datacentre, or leader; heal undoes all faults.
 
-    Processes are named as photon status processes shows them. With heal, paused processes go on, held ones start,
-    cuts and delays are lifted, disks are emptied.
+    Name processes as photon status processes shows them. heal resumes paused processes, starts held ones, lifts cuts
+    and delays, and empties disks that were filled.
 
     \b
     Examples:
@@ -160,13 +162,13 @@ def fault(
     if do != HEAL:
         done = [one_fault(where, do, targets, lasts, options)]
     elif targets or lasts or any(each is not None for each in options.values()):
-        raise UsageError("heal undoes all faults: it takes no targets and no options of a fault")
+        raise UsageError("heal undoes all faults: it takes no targets and no options")
     else:
         done = heal_all(where)
     at.show({"done": done}, "\n".join(done))
 
 
-# -- how scenarios, plans and reports look ---------------------------------------------------------------------------
+# -- output of scenarios, plans and reports --------------------------------------------------------------------------
 SCENARIOS = (
     Column("scenario", "name"), Column(">seconds", "seconds", "{:g}".format), Column(">events/s", "rate"),
     Column("what happens", "about"),
@@ -194,7 +196,7 @@ def _show_plan(out: Printed, scenario: Scenario, steps: Sequence[Step], seed: in
 
 def _said_of(report: Report) -> Iterator[tuple[str, str]]:
     if report.good:
-        good = f"every one of {report.events:,} events came out exactly once" if report.events else "no problems"
+        good = f"each of {report.events:,} events came out exactly once" if report.events else "no problems"
         yield "verdict", click.style(good, fg="green")
     else:
         yield "verdict", click.style(many(len(report.problems), "problem"), fg="red", bold=True)
@@ -208,10 +210,10 @@ def _said_of(report: Report) -> Iterator[tuple[str, str]]:
         within = report.latency.within.items()
         yield "verdict within", ", ".join(f"{share:.4%} in {limit} s" for limit, share in within)
     for back in report.backs:
-        took = "never seen to catch up" if back.seconds is None else f"caught up in {back.seconds:g} s"
+        took = "did not catch up" if back.seconds is None else f"caught up in {back.seconds:g} s"
         what = f"away {back.away_s:g} s, {took}, {back.read:,} events read, {back.wasted} joins wasted"
         yield f"back: {back.datacentre}", what
-    yield "settled", f"{report.settle_s:g} s after the heal; {report.wasted} joins wasted in all"
+    yield "settled", f"{report.settle_s:g} s after healing; {report.wasted} joins wasted in total"
     yield from _uses(report)
     yield "load average", f"{report.load_before:.1f} before, {report.load_after:.1f} after"
     yield "history", report.history
@@ -221,7 +223,7 @@ def _uses(report: Report) -> Iterator[tuple[str, str]]:
     judged = [use for use in report.uses if use.judged]
     if judged and not report.growing:
         most = max(judged, key=lambda use: use.memory_after)
-        flat = f"flat in {len(judged)} processes; largest: {most.name} {most.memory_after / MIB:.0f} MiB"
+        flat = f"no growth in {len(judged)} processes; largest: {most.name} {most.memory_after / MIB:.0f} MiB"
         yield "memory, files", flat
     for use in report.growing if judged else ():
         memory = f"{use.memory_before / MIB:.0f} to {use.memory_after / MIB:.0f} MiB"

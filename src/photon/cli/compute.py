@@ -1,4 +1,4 @@
-"""``photon compute``: computations over published records."""
+"""``photon compute``: runs and manages computations over published records."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from photon.computing.journal import Status
 
 PROGRESS_S = 5.0
-# Options of ``run`` that go with ``--on here`` only, and with ``--on spark`` only.
+# Options of ``run`` for ``--on here`` only, and for ``--on spark`` only.
 _HERE, _SPARK = "processes metrics share accept_lost_offsets", "master spark partitions records"
-SILENT_S = 30.0  # an owner silent for this time is gone
+SILENT_S = 30.0  # an owner that reports nothing for this long counts as silent
 
 _state = click.option(
     "--state", type=PATH, metavar="DIR",
-    help="Directory of the state; default: .photon-compute/TOPOLOGY next to FILE.",
+    help="State directory (default: .photon-compute/TOPOLOGY next to FILE).",
 )  # fmt: skip
 
 
@@ -39,13 +39,13 @@ _state = click.option(
 @click.option("--table", default="photon_computing", show_default=True, metavar="NAME",
               help="Table in HBase, shared by all topologies: NAME, or NAMESPACE:NAME.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 1024), default=1, show_default=True,
-              help="Number of intervals for the keys of a new topology.")  # fmt: skip
+              help="Number of key intervals of a new topology.")  # fmt: skip
 @click.option("--intervals", metavar="NAME,NAME",
-              help="Intervals this machine takes over, even from another one; default: all unassigned.")  # fmt: skip
+              help="Intervals this machine takes over, even from another (default: all unassigned).")  # fmt: skip
 @click.option(
     "--durable/--not-durable",
     default=None,
-    help="Assert that this HBase keeps acknowledged writes (it runs on HDFS), or continue although it may not.",
+    help="Assert that this HBase keeps acknowledged writes (it runs on HDFS), or accept that it may not.",
 )
 @formatted
 def init(
@@ -54,17 +54,17 @@ def init(
 ) -> int:  # fmt: skip
     """Keep a topology's state in HBase. Assigns intervals of FILE's keys to this machine.
 
-    With several machines, run it once on each, with its own --state, and then photon compute run. An interval of
-    another machine is taken over: its former processes can no longer write. Run it again to name other servers or
-    intervals. Acknowledged writes survive a crash of HBase only on HDFS. HBase does not report its file system, so
-    state it here.
+    With several machines, run this once on each one with its own --state, then run photon compute run. If an interval
+    belongs to another machine, it is taken over: that machine's processes can no longer write. Run this again to
+    change servers or intervals. Acknowledged writes survive a crash of HBase only on HDFS. HBase does not report its
+    file system, so you must say which it is.
 
     \b
     Examples:
       photon compute init spend.py --hbase hbase1:9090 --hbase hbase2:9090 --durable --processes 4 --intervals i0,i1
       photon compute init spend.py --hbase hbase1:9090 --durable --intervals i2,i3
       photon compute init spend.py --hbase 127.0.0.1:9091 --not-durable
-    Exit codes: 0 done, 1 failed, 2 wrong usage, or neither --durable nor --not-durable was given.
+    Exit codes: 0 done; 1 failed; 2 wrong usage, or neither --durable nor --not-durable was given.
     """
     from photon.assembly.computing import site_of
     from photon.computing.site import keep_in_hbase
@@ -86,25 +86,25 @@ def init(
 @click.command()
 @click.argument("file", type=PATH)
 @_state
-@click.option("--once", is_flag=True, help="Read the records published now, fire all timers, and end. A later "
+@click.option("--once", is_flag=True, help="Read the records published now, fire all timers, and stop. A later "
                                            "run continues from there.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
-              help="Number of intervals for the keys of a new state, each with a process; an existing state keeps "
-              "its own (see photon compute rescale).")  # fmt: skip
+              help="Number of key intervals of a new state, each with a process; an existing state keeps "
+              "its number (see photon compute rescale).")  # fmt: skip
 @click.option("--accept-lost-offsets", is_flag=True,
-              help="For kafka://…: skip messages that Kafka removed before they were read.")  # fmt: skip
-@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics, for Prometheus, and /healthz at this address.")
+              help="For kafka://…: continue although Kafka removed messages before they were read.")  # fmt: skip
+@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics (for Prometheus) and /healthz at this address.")
 @click.option("--on", type=click.Choice(["here", "spark"]), default="here", show_default=True,
-              help="spark: run on a cluster with Structured Streaming; keeps a separate state.")  # fmt: skip
+              help="spark: run on a cluster with Structured Streaming, with a separate state.")  # fmt: skip
 @on_spark
 @click.option("--partitions", type=click.IntRange(1, 10_000), default=8, show_default=True,
-              help="On Spark: number of parts for the keys of a new state; it cannot be changed.")  # fmt: skip
+              help="On Spark: number of key partitions of a new state; cannot be changed later.")  # fmt: skip
 @click.option("--records", type=click.IntRange(1), default=100_000, show_default=True,
-              help="On Spark: approximate maximum of records per batch.")  # fmt: skip
-@click.option("--share", type=(int, int), hidden=True, help="This process's number, and the number of processes.")
+              help="On Spark: approximate maximum number of records per batch.")  # fmt: skip
+@click.option("--share", type=(int, int), hidden=True, help="Number of this process, and total number of processes.")
 @formatted
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-@click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
+@click.option("--stop-with-parent", is_flag=True, help="Stop when standard input ends.")
 def run(
     file: Path, state: Path | None, once: bool, processes: int, accept_lost_offsets: bool, metrics: str | None,
     on: str, master: str | None, spark: dict[str, str], partitions: int, records: int, share: tuple[int, int] | None,
@@ -112,8 +112,8 @@ def run(
 ) -> int:  # fmt: skip
     """Run the `topology` of a Python FILE until SIGTERM.
 
-    Reads published records, and counts each once in its state and output, after any crash. The next run continues
-    where it ended. Paths in FILE are relative to it.
+    Reads published records. Each counts once in state and output, even after a crash. The next run continues where
+    this one ended. Paths in FILE are relative to its directory.
 
     \b
     Examples:
@@ -122,7 +122,7 @@ def run(
       photon compute run zeitgeist.py --processes 4 --state /var/lib/zeitgeist
       photon compute run spend.py --on spark --master spark://host:7077 --state /mnt/shared/spend
     Exit codes: 0 done, or ended by SIGTERM; 3 the same, but records were put aside because a computation failed on
-    them; 1 failed, 2 wrong usage.
+    them; 1 failed; 2 wrong usage.
     """
     from photon.computing.journal import put_status
     from photon.config.stopping import stop_flag
@@ -198,13 +198,13 @@ def _time(time_ns: int | None) -> str:
 
 # -- photon status compute -------------------------------------------------------------------------------------------
 def status(at: Deployed, name: str | None = None) -> int:
-    """``photon compute status``. ``name``: the file, or its state directory. Exit code 3: records were put aside, or
+    """``photon status compute``. ``name``: the file, or its state directory. Exit code 3: records were put aside, or
     a process is silent. Raises UsageError."""
     from photon.assembly.computing import default_state, load_topology
     from photon.computing.site import statuses
 
     if name is None:
-        raise UsageError("name the FILE of the computations, or the directory of their state")
+        raise UsageError("name the FILE of the computations, or their state directory")
     path = Path(name)
     found = statuses(path if path.is_dir() else default_state(path, load_topology(path)))
     _show(at, found)
@@ -234,7 +234,7 @@ STAGES = (
 
 
 def _show(out: Printed, found: Sequence[Status], **more: str) -> None:
-    """Shows a row for each computation of each interval; the document has one row for each interval."""
+    """Shows one table row per computation and interval. With ``-o json``, the document has one entry per interval."""
     owners = [_document(each) for each in found]
     rows = [
         {**dict.fromkeys(("records", "late", "timers", "produced", "aside"), 0), **owner, "computation": name,
@@ -252,8 +252,8 @@ def _show(out: Printed, found: Sequence[Status], **more: str) -> None:
 @_state
 @click.option("--processes", type=click.IntRange(1, 64), metavar="N", help="Target number of intervals.")
 @click.option("--split", metavar="INTERVAL", help="Divide this interval in two.")
-@click.option("--at", metavar="HASH", help="With --split: the first hash of the second half (0x80000000); "
-                                           "default: the middle.")  # fmt: skip
+@click.option("--at", metavar="HASH", help="With --split: first hash of the second half, such as 0x80000000 "
+                                           "(default: the middle).")  # fmt: skip
 @click.option("--merge", nargs=2, metavar="INTERVAL INTERVAL", help="Merge two neighbouring intervals.")
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=300.0, show_default=True,
               help="Time limit for each split or merge, in seconds.")  # fmt: skip
@@ -265,9 +265,9 @@ def rescale(
 ) -> int:  # fmt: skip
     """Divide FILE's keys among more or fewer processes. The topology may be running or not.
 
-    Each process owns an interval of hashes of keys. A split or a merge ends the processes concerned, moves their
-    state, and starts the new ones; the others go on. No record is lost or counted twice. An interrupted split or
-    merge is completed first by the next photon compute run. Shows the intervals.
+    Each process owns an interval of key hashes. A split or merge stops the processes concerned, moves their state,
+    and starts the new ones; the others keep running. No record is lost or counted twice. An interrupted split or
+    merge is completed by the next photon compute run, before anything else. Shows the intervals.
 
     \b
     Examples:
@@ -275,7 +275,7 @@ def rescale(
       photon compute rescale spend.py --split i0
       photon compute rescale spend.py --merge i3 i4
       photon compute rescale spend.py --processes 2 --dry-run
-    Exit codes: 0 done, 1 refused, or not in time, 2 wrong usage.
+    Exit codes: 0 done; 1 refused, or not done in time; 2 wrong usage.
     """
     from photon.assembly.computing import site_of
     from photon.computing.intervals import merge_of, split_of, toward
@@ -283,8 +283,8 @@ def rescale(
 
     asked = [each for each in (processes, split, merge) if each is not None]
     if len(asked) > 1 or (at is not None and split is None):
-        raise UsageError("give one of --processes N, --split INTERVAL and --merge INTERVAL INTERVAL; --at goes "
-                         "with --split")  # fmt: skip
+        raise UsageError("give only one of --processes N, --split INTERVAL and --merge INTERVAL INTERVAL; --at "
+                         "requires --split")  # fmt: skip
     site = site_of(file, state)
     site.refuse_shared("its intervals are not split or merged", "photon compute init gives them to machines")
     known = site.table.look() if dry_run else settled(site, timeout)
@@ -319,24 +319,25 @@ def _hash(text: str | None) -> int | None:
 @click.argument("file", type=PATH)
 @_state
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
-              help="Time limit until all processes run it, in seconds.")  # fmt: skip
+              help="Seconds to wait until all processes run the changed FILE.")  # fmt: skip
 @formatted
 def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
     """Apply the changed FILE of a running topology. Computations and streams may be added, removed and corrected.
 
-    FILE is checked first; a mistake in it changes nothing. New computations see records from then on; the
-    state of removed ones is kept in case they are added again. If nothing runs, the next start applies the file.
+    FILE is checked first; if it has a mistake, nothing changes. New computations see only later records. The state of
+    removed ones is kept in case they are added again. If nothing runs, the next start applies the file.
 
     \b
     Example:
       photon compute reload spend.py
-    Exit codes: 0 all processes run it, or none runs; 1 not in time, 2 wrong usage or a mistake in FILE.
+    Exit codes: 0 all processes run the changed FILE, or none runs; 1 not done in time; 2 wrong usage or a mistake in
+    FILE.
     """
     from photon.assembly.computing import site_of
     from photon.computing.rescaling import reload as reloaded
 
     site = site_of(file, state)
-    site.refuse_shared("its file is not reloaded", "stop photon compute run on each machine and start it")
+    site.refuse_shared("its file cannot be reloaded", "stop photon compute run on each machine and start it")
     runs = reloaded(site, timeout)
     people = "all processes run it" if runs else "nothing runs; the next start applies it"
     computations = list(site.topology.parts)
@@ -347,35 +348,36 @@ def reload(file: Path, state: Path | None, timeout: float, out: Printed) -> int:
 # -- replay ----------------------------------------------------------------------------------------------------------
 @click.command()
 @click.argument("file", type=PATH)
-@click.option("--name", required=True, metavar="NAME", help="Name of the replay: its streams are in DIRECTORY.NAME.")
+@click.option("--name", required=True, metavar="NAME", help="Name of the replay; it publishes into DIRECTORY.NAME.")
 @click.option("--from", "since", metavar="TIME",
-              help="Publish results with this event time or a later one: 2026-11-21T09, epoch seconds, 2d (ago); "
+              help="Publish results from this event time on: 2026-11-21T09, epoch seconds, 2d (ago); "
               "required the first time.")  # fmt: skip
 @_state
-@click.option("--once", is_flag=True, help="Read the records published now, fire all timers, and end.")
+@click.option("--once", is_flag=True, help="Read the records published now, fire all timers, and stop.")
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True,
-              help="Number of intervals for the keys of a new replay.")  # fmt: skip
-@click.option("--in-place", is_flag=True, help="Then replace the published streams with the replay's, and end.")
+              help="Number of key intervals of a new replay.")  # fmt: skip
+@click.option("--in-place", is_flag=True, help="Finish, replace the published streams with the replay's, and end.")
 @formatted
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def replay(
     file: Path, name: str, since: str | None, state: Path | None, once: bool, processes: int, in_place: bool,
     quiet: bool, out: Printed,
 ) -> int:  # fmt: skip
-    """Compute again after a bug in FILE was fixed. Reads all sources from the beginning, into new streams.
+    """Compute again after a bug in FILE was fixed. Reads all sources from the beginning and publishes into new
+    streams.
 
-    It has a state of its own, and publishes records with event times from TIME on in DIRECTORY.NAME, for each
-    published DIRECTORY. Run again, it continues. --in-place retires the old streams, whose run must have ended: their
-    records before TIME stay valid, and readers at their end are told where to continue. From then on photon compute
-    run continues the new ones.
+    The replay has its own state. For each published DIRECTORY it publishes the records with event times from TIME on
+    in DIRECTORY.NAME. Run it again to continue. --in-place retires the old streams, whose run must have ended: their
+    records before TIME stay valid, and readers at their end are told where to continue. From then on, photon compute
+    run continues the new streams.
 
     \b
     Examples:
       photon compute replay spend.py --name fix1 --from 2026-11-20 --once
       photon compute replay spend.py --name fix1 --from 2026-11-20 --processes 4
       photon compute replay spend.py --name fix1 --in-place
-    Exit codes: 0 done, or ended by SIGTERM; 3 the same, and records were put aside because a computation failed on
-    them; 1 failed, 2 wrong usage.
+    Exit codes: 0 done, or ended by SIGTERM; 3 the same, but records were put aside because a computation failed on
+    them; 1 failed; 2 wrong usage.
     """
     from photon.assembly.computing import begin_replay
     from photon.cli.units import given_ns

@@ -1,4 +1,4 @@
-"""``photon doctor config``: checks if a deployment file is usable, and lists what must still be made."""
+"""``photon doctor config``: checks whether a deployment file is usable, and lists what must still be created."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def check(at: Deployed) -> int:
     found = checked(at.config, at.overrides)
     notes = [*found.hints, *found.missing]
     joins = sorted(found.settings.join)
-    said = [f"{at.config}: good; joins: {', '.join(joins) or 'none'}", *found.survives, *notes]
+    said = [f"{at.config}: valid; joins: {', '.join(joins) or 'none'}", *found.survives, *notes]
     at.show({"file": str(at.config), "joins": joins, "survives": found.survives, "notes": notes}, "\n".join(said))
     return DONE
 
 
 class Checked(NamedTuple):
-    """A usable deployment file, and notes about it as lines of text."""
+    """A valid deployment file, and notes about it as lines of text."""
 
     settings: Settings
-    survives: list[str]  # the losses that the registry survives, as a sentence
-    # Things outside this machine that are made once; their existence is not checked here. Also lists processes that
+    survives: list[str]  # a sentence that says which losses the registry survives
+    # Things outside this machine that must be created once (not checked here), and processes that
     # run separately.
     hints: list[str]
-    missing: list[str]  # things to be made before the services can start
+    missing: list[str]  # things to create before the services can start
 
 
 def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
@@ -49,7 +49,7 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
     for name in settings.join:
         adapter_of(settings, name, file.parent)
     apart = [
-        f"datacentre {name}: {', '.join(ADAPTER_PORTS)} run as separate processes, as they call {each.join}'s adapter"
+        f"datacentre {name}: {', '.join(ADAPTER_PORTS)} run as separate processes: they call {each.join}'s adapter"
         for name, each in settings.datacentre.items()
         if settings.join[each.join].runs_user_code
     ]
@@ -57,7 +57,7 @@ def checked(file: Path, overrides: tuple[str, ...] = ()) -> Checked:
 
 
 def _missing(settings: Settings, base: Path) -> list[str]:
-    """Lists what must be made before the services start. Raises UsageError for an unusable key or certificate."""
+    """Lists the files to create before the services start. Raises UsageError for an unusable key or certificate."""
     from photon.idregistry.client.deployment_key import key_path, read_key
 
     notes = _certificates(settings, base)
@@ -83,7 +83,7 @@ def _missing(settings: Settings, base: Path) -> list[str]:
 
 
 def _certificates(settings: Settings, base: Path) -> list[str]:
-    """Certificates still to be made. Raises UsageError for an unusable one."""
+    """Lists the certificates to create. Raises UsageError for an unusable one."""
     from photon.fleet.access import tls_of
     from photon.fleet.processes import identities
 

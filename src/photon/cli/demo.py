@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from photon.lab.demo.observe import Observation
     from photon.lab.demo.run import Report
 
-LINE_EVERY_S = 2.0  # time between two plain lines without a terminal
+LINE_EVERY_S = 2.0  # seconds between two lines of text if there is no terminal
 VERDICTS = ("read", "joined", "unmatched", "elsewhere", "duplicate", "rejected", "pending", "wasted", "reread")
 
 
 @click.command()
 @click.option("--seconds", type=click.FloatRange(min=5.0, max=3600.0), default=20.0, show_default=True,
-              help="Seconds for which lines are written.")  # fmt: skip
+              help="How long to write events, in seconds.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(min=10, max=100_000), default=500, show_default=True,
-              help="Clicks a second; there are ten times as many queries.")  # fmt: skip
+              help="Clicks per second; there are ten times as many queries.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True,
-              help="Chooses the stream and what is killed; an odd seed prefers the registry's leader.")  # fmt: skip
+              help="Seed of the stream and of the choice of victim; odd: prefer the registry's leader.")  # fmt: skip
 @click.option("--keep", type=PATH, metavar="DIR", help="Keep all files in this new directory.")
 @click.option("--no-kill", is_flag=True, help="Kill nothing.")
 @formatted
 def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool, out: Printed) -> int:
     """Join a live stream in two datacentres, lose one, and verify every click.
 
-    Each datacentre has an event store, two joiners, a verifier and a dispatcher; three registry replicas stand in
-    three regions, 30 ms apart. Each is a separate process. One whole datacentre, with its registry replica, is killed
-    with kill -9; the other takes over; then the killed one returns and catches up. Exit code 0 only if every click
-    came out exactly once over both, with the right contents, the ledgers of both agree with the truth, and no
-    verifier has an alarm.
+    Each datacentre has an event store, two joiners, a verifier and a dispatcher; three registry replicas are in three
+    regions, 30 ms apart. Each is a separate process. One whole datacentre, with its registry replica, is killed with
+    kill -9; the other takes over; then the killed one returns and catches up. The exit code is 0 only if every click
+    came out exactly once in both datacentres together, with the right contents, the ledgers of both agree with the
+    truth, and no verifier has an alarm.
 
     \b
     Example:
@@ -56,7 +56,7 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
     from photon.supervision.zygote import ALL, zygote
 
     if keep is not None and keep.exists() and any(keep.iterdir()):
-        raise UsageError(f"{keep}: is not empty; name a new directory for --keep")
+        raise UsageError(f"{keep}: is not empty; give a new directory to --keep")
     made = click.get_current_context().with_resource(zygote(ALL))
 
     from photon.config import runtime
@@ -76,7 +76,7 @@ def demo(seconds: float, rate: int, seed: int, keep: Path | None, no_kill: bool,
     return DONE if report.good else FAILED
 
 
-# -- how it looks ----------------------------------------------------------------------------------------------------
+# -- display ---------------------------------------------------------------------------------------------------------
 class DemoView(LiveView):
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class DemoView(LiveView):
         self.console.print(f"[{at:5.1f} s] {what}", markup=False, highlight=False, soft_wrap=True)
 
     def show(self, seen: Observation) -> None:
-        """Shows the progress. Call it a few times per second."""
+        """Draws the progress. Call it a few times per second."""
         if self.draw(lambda: _live_table(seen)):
             return
         now = time.monotonic()
@@ -100,7 +100,7 @@ class DemoView(LiveView):
 
 def _registry_line(seen: Observation) -> str:
     leader = f"leader {seen.leader}" if seen.leader else "no leader"
-    return f"registry: {leader}, {seen.batch_mean:.0f} ids a commit, {seen.commit_ms_p50:.0f} ms a commit"
+    return f"registry: {leader}, {seen.batch_mean:.0f} ids per commit, {seen.commit_ms_p50:.0f} ms a commit"
 
 
 def _latency_line(seen: Observation) -> str:

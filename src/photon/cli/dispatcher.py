@@ -1,4 +1,4 @@
-"""The dispatcher: its lag, and commands to skip events (``skip``) or dispatch them again (``replay``)."""
+"""Commands for the dispatcher: show its lag, skip events (``skip``), or dispatch them again (``replay``)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Silent(PhotonError):
 
 
 def lag(at: Deployed) -> int:
-    """Shows the lag: sums, the logs that wait longest, the events in the retry store and their age, and failing
-    joiners. A log's unfinished last line is not lag. Seconds count from the write of the oldest unread byte, judged
-    by file times. Exit code 3: some dispatcher does not answer."""
+    """``photon status lag``: shows total lag, the logs furthest behind, the retry store's size and age, and failing
+    joiners. An unfinished last line is not lag. Seconds count from the time when the oldest unread byte was written,
+    according to file times. Exit code 3: a dispatcher does not answer."""
     heard = _heard(at)
     up, silent = [each for each in heard if each.up], [each for each in heard if not each.up]
     sums = lag_of_all(up) | {"silent": [each.process.address for each in silent]}
@@ -50,7 +50,7 @@ def lag(at: Deployed) -> int:
 
 def _lag_lines(sums: dict[str, Any]) -> Iterator[str]:
     yield (
-        f"{sums['behind']:,} of {sums['logs']:,} logs are not read to their ends: {sums['bytes']:,} bytes, "
+        f"{sums['behind']:,} of {sums['logs']:,} logs are not read to the end: {sums['bytes']:,} bytes, "
         f"the oldest is from {duration(sums['seconds'])} ago"
     )
     if sums["waiting"]:
@@ -89,11 +89,11 @@ def _heard(at: Deployed) -> Sequence[Heard]:
     heard = asyncio.run(look_at(at.settings, name, READERS, at.tls, ASK_S)).heard
     if not heard:
         raise UsageError(
-            f"{at.config}: the dispatcher of datacentre {name} has no address; give it dispatcher = host:port"
+            f"{at.config}: the dispatcher of datacentre {name} has no address; set dispatcher = host:port"
         )
     if not any(each.up for each in heard):
         silent = ", ".join(each.process.address or "" for each in heard)
-        raise Silent(f"{silent}: no dispatcher answers there within {ASK_S:g} s; is it running?")
+        raise Silent(f"{silent}: no dispatcher answered within {ASK_S:g} s; is it running?")
     return heard
 
 
@@ -101,7 +101,7 @@ def _heard(at: Deployed) -> Sequence[Heard]:
 @click.command()
 @deployed(datacentre="Datacentre of the dispatcher.", needed=True)
 @click.option("--to", "to", metavar="now|TIME", required=True,
-              help="now, or the event time to go on from: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
+              help="now, or event time to continue from: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
 @sure
 @click.option(
     "--reader",
@@ -115,14 +115,14 @@ def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ..
     """Skip unread events that another datacentre reads. The dispatcher, or join on Spark, must be stopped.
 
     Use it for a dispatcher that lost its state or is too far behind. Skipped events get their verdict from the other
-    datacentre and are not counted in this one's ledger. Where records are not in the order of their event time,
-    less is skipped. Compressed files are read from their beginning to find the place.
+    datacentre and are not counted in this one's ledger. If records are not in event-time order, fewer are skipped.
+    Compressed files are read from the beginning to find the place.
 
     \b
     Examples:
       photon dispatcher skip --config photon.toml --datacentre east --to 2h --dry-run
       photon dispatcher skip --config photon.toml --datacentre east --to 2h --yes
-    Exit codes: 0 done, 1 refused: the dispatcher runs, or nobody else reads the logs, 2 wrong usage.
+    Exit codes: 0 done; 1 refused, because the dispatcher runs or no other datacentre reads the logs; 2 wrong usage.
     """
     from photon.operations.skip import skip as planned
 
@@ -131,7 +131,7 @@ def skip(at: Deployed, to: str, dry_run: bool, yes: bool, readers: tuple[str, ..
     must_be_said(f"skipped by datacentre {datacentre}", dry_run=dry_run, yes=yes)
     answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=yes and not dry_run)
     if not (dry_run or yes or answer.refusal):
-        ask(f"{_total(answer)} are skipped and never read by datacentre {datacentre}. Skip them?", yes=yes)
+        ask(f"{_total(answer)} will be skipped and never read by datacentre {datacentre}. Skip them?", yes=yes)
         answer = planned(settings, at.base, datacentre, to_ns, vouched=readers, apply=True)
     document = _skips_json(answer)
     at.show(document, Part("logs", document["logs"], SKIPS, ""), _skipped(answer))
@@ -191,17 +191,17 @@ def _total(answer: SkipAnswer) -> str:
 
 # -- replay ----------------------------------------------------------------------------------------------------------
 @click.command()
-@deployed(datacentre="Datacentre of the dispatcher; may be left out if there is one.")
+@deployed(datacentre="Datacentre of the dispatcher; may be left out if there is only one.")
 @click.option("--from", "since", metavar="TIME",
-              help="The first event time: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
-@click.option("--to", "until", metavar="now|TIME", help="The event time to stop before.")
+              help="First event time: 2026-11-21T09:00, epoch seconds, or 2h (ago).")  # fmt: skip
+@click.option("--to", "until", metavar="now|TIME", help="Event time to stop before.")
 @click.option("--file", "pattern", metavar="GLOB", default="",
-              help="Only logs whose path below the foreign logs' directory matches.")  # fmt: skip
+              help="Only logs whose path, relative to the foreign logs' directory, matches.")  # fmt: skip
 @dry_run
 @click.option("--wait", is_flag=True, help="Wait until the replay is done, showing progress.")
 @click.option("--status", "show", is_flag=True,
-              help="Instead of a time range: show the replays and their progress.")  # fmt: skip
-@click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="Instead of a time range: end this replay.")
+              help="Instead of a range: show all replays and their progress.")  # fmt: skip
+@click.option("--cancel", "cancelled", type=int, metavar="NUMBER", help="Instead of a range: cancel this replay.")
 @audited
 def replay(
     at: Deployed, since: str | None, until: str | None, pattern: str, dry_run: bool, wait: bool, show: bool,
@@ -209,29 +209,29 @@ def replay(
 ) -> int:  # fmt: skip
     """Dispatch the events of a time range again.
 
-    Safe at any time: events with a verdict are left alone, others get one. The ledger
-    counts all as reread. The request is kept in the state of the dispatcher, or of the join on Spark. A running one
-    picks it up within seconds, a stopped one at its next start, and a killed one continues.
+    Safe at any time: events that have a verdict keep it, others get one. The ledger counts all of them as reread. The
+    request is kept in the state of the dispatcher, or of the join on Spark. If that is running, it starts within
+    seconds, otherwise at its next start; if it is killed, it continues after the restart.
 
     \b
     Examples:
       photon dispatcher replay --config photon.toml --from 2026-11-20T08:00 --to 2026-11-20T09:00 --dry-run
       photon dispatcher replay --config photon.toml --datacentre east --from 3h --to 1h --file 'web7/**' --wait
       photon dispatcher replay --config photon.toml --datacentre east --status
-    Exit codes: 0 done or asked for, 3 with --wait: a log could not be read again, or somebody cancelled it.
+    Exit codes: 0 done or requested; 3 with --wait: a log could not be read again, or the replay was cancelled.
     """
     from photon.operations.replays import replays_of
 
     times = since is not None or until is not None
     if show + (cancelled is not None) + times != 1 or (times and (since is None or until is None)):
-        raise UsageError("name a time range with --from and --to, or --status, or --cancel NUMBER")
+        raise UsageError("give a time range with --from and --to, or --status, or --cancel NUMBER")
     datacentre, _ = at.pipeline
     replays = replays_of(at.settings, at.base, datacentre)
     if cancelled is not None:
         return _cancel(at, replays, cancelled, dry_run=dry_run)
     if show:
         rows = [_replay_row(each) for each in replays.progress()]
-        none = f"no replay was requested of datacentre {datacentre}"
+        none = f"no replay has been requested in datacentre {datacentre}"
         at.part(Part("replays", rows, REPLAYS, none), datacentre=datacentre)
         return DONE
     now_ns = time.time_ns()
@@ -244,7 +244,7 @@ def replay(
     total = f"{sum(log.bytes for log in logs):,} bytes of {many(len(logs), 'log')}"
     said = f"{total} would be read again; no replay was requested"
     if number is not None:
-        said = f"replay {number}: {total} are read again when {replays.who} runs; --status shows it"
+        said = f"replay {number}: {total} will be read again when {replays.who} runs; --status shows the progress"
     answer = {
         "datacentre": datacentre,
         "number": number,
@@ -266,14 +266,14 @@ def _cancel(at: Deployed, replays: Replays, number: int, *, dry_run: bool) -> in
     else:
         there = replays.cancel(number)
     if not there:
-        raise UsageError(f"--cancel {number}: no replay with this number waits or runs; --status shows them")
+        raise UsageError(f"--cancel {number}: no waiting or running replay has this number; --status shows them")
     people = f"replay {number} would be cancelled; nothing was changed" if dry_run else "cancelled"
     at.show({"cancelled": number, "dry_run": dry_run}, people)
     return DONE
 
 
 def _wait(replays: Replays, number: int) -> int:
-    """Waits until a request is done; progress goes to standard error."""
+    """Waits until a replay is done. Prints progress on standard error."""
     from photon.dispatcher.replay.requests import Step
 
     told = ""
@@ -288,7 +288,7 @@ def _wait(replays: Replays, number: int) -> int:
         if each.request.step >= Step.DONE:
             unread = [part.path for part in each.parts if part.step is Step.UNREAD]
             for path in unread:
-                say(f"{path}: no file holds this log any more, or it cannot be read")
+                say(f"{path}: the log's file is gone or cannot be read")
             return ATTENTION if unread or each.request.step is Step.CANCELLED else DONE
         time.sleep(LOOK_S)
 

@@ -1,4 +1,4 @@
-"""``photon doctor``: checks if a deployment can run and runs well."""
+"""``photon doctor``: checks whether a deployment can run, and whether it runs well."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS = (*map(Column, ("area", "level", "where", "what")), Column("what to do"
     "here",
     multiple=True,
     metavar="NAME",
-    help="Datacentre on this machine; default: guessed from addresses and directories.",
+    help="Datacentre on this machine (default: guessed from addresses and directories).",
 )
 @deployed(required=False, help="The deployment file; without it, only this machine is checked.")
 def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
@@ -40,24 +40,23 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
     Checks configuration and adapters, releases and packages, clocks of all processes, disks and fsync, log
     directories, open files, ports, certificates and key files, the registry, stalled watermarks, tables.
     Parts:
-      config    only whether the deployment file and its adapters are valid, and which failures it survives
-      registry  only the registry: silent replicas, groups without a leader, replicas far behind, memberships that
-                differ, clocks, disk space, alarms, closed shards, certificates that expire
+      config    only whether the deployment file and its adapters are valid, and which failures the deployment
+      survives
     Examples:
       photon doctor --config photon.toml
       photon doctor --config photon.toml --datacentre east -o json
       photon doctor config --config config/examples/zeek.toml
       photon doctor registry --config photon.toml
-    Exit codes: 0 nothing found, 3 a warning or a problem was found (registry: 1), 2 wrong usage or configuration.
+    Exit codes: 0 nothing found; 3 a warning or a problem was found (registry: 1); 2 wrong usage or configuration.
     """
     from datetime import UTC, datetime
 
     from photon.fleet.doctor import Level, findings, worst
 
     if here and (part or at.given is None):
-        raise UsageError("--datacentre goes with --config, and with no PART")
+        raise UsageError("--datacentre requires --config, and cannot be used with a PART")
     if at.given is None and at.overrides:
-        raise UsageError("--set goes with --config")
+        raise UsageError("--set requires --config")
     if part == "config":
         from photon.cli.config import check
 
@@ -67,7 +66,7 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
 
         return findings_of(at)
     if at.given is not None and not at.given.exists():
-        raise UsageError(f"{at.given}: no such file; name the deployment file")
+        raise UsageError(f"{at.given}: no such file; give the deployment file")
     progress = Progress(passing=True)
     look = _look(at, here, lambda what: progress.tell(f"looking at {what} …"))
     said = findings(str(at.given or "-"), look, datetime.now(UTC))
@@ -82,7 +81,7 @@ def doctor(at: Deployed, part: str | None, here: tuple[str, ...]) -> int:
 
 
 def _look(at: Deployed, here: tuple[str, ...], tell: Callable[[str], None]) -> Look:
-    """Runs all checks that are possible; if the file has a mistake, only those of this machine."""
+    """Runs all possible checks; if the file has a mistake, only the checks of this machine."""
     from photon.fleet.here import Here, machine
     from photon.fleet.look import Look, whole
 

@@ -1,4 +1,4 @@
-"""Failures of commands: one line on stderr, and an exit code with a meaning.
+"""Reports failures of commands: one line on stderr, and an exit code with a meaning.
 
 0 done · 1 failed · 2 wrong usage or configuration · 3 finished, but something needs attention · 4 not judged
 (``photon spark verify``).
@@ -17,7 +17,7 @@ from photon.cli.audited import ARGUMENTS
 from photon.config.errors import PhotonError
 
 DONE, FAILED, USAGE, ATTENTION = 0, 1, 2, 3
-# Options as other tools call them, which are not spelled alike.
+# Option names of other tools -> ours, where click's spelling suggestions do not help.
 OURS = {
     "-n": "--dry-run", "--noop": "--dry-run", "--simulate": "--dry-run", "--check": "--dry-run",
     "-y": "--yes", "--force": "--yes", "--confirm": "--yes", "--json": "-o json", "--format": "-o", "--output": "-o",
@@ -26,7 +26,7 @@ OURS = {
 
 
 def fail(message: str, code: int, example: str = "") -> None:
-    """Prints one line, and an example if there is one, and ends the process."""
+    """Prints one line, and the example if there is one, then exits."""
     click.echo(f"photon: {' '.join(message.split())}", err=True)
     if example:
         click.echo(f"\n{example.strip()}\n", err=True)
@@ -34,13 +34,13 @@ def fail(message: str, code: int, example: str = "") -> None:
 
 
 class OneLineErrors(click.Group):
-    """A group whose commands report errors in one line; ``--debug`` shows the traceback."""
+    """A group whose commands report errors in one line; with ``--debug`` they show the traceback."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Notes the words of the command line, for the audit."""
-        words = tuple(args)  # parsing empties it
+        """Records the words of the command line for the audit."""
+        words = tuple(args)  # parsing empties the list
         context = super().make_context(info_name, args, parent, **extra)
         if parent is None:
             context.meta[ARGUMENTS] = words
@@ -90,7 +90,7 @@ class OneLineErrors(click.Group):
 
 
 def _told(error: click.UsageError) -> str:
-    """Returns the error's line; suggests the probable word even where click does not."""
+    """Returns the error's line. Suggests the likely word even where click does not."""
     more, context = "", error.ctx
     if isinstance(error, click.BadParameter) and error.param and isinstance(error.param.type, click.Choice):
         alike = get_close_matches(error.message.partition("'")[2].partition("'")[0], error.param.type.choices)
@@ -100,16 +100,16 @@ def _told(error: click.UsageError) -> str:
         if any(ours.split(" ")[0] in each.opts for each in command.params):
             error, more = click.NoSuchOption(error.option_name, ctx=context), f". Did you mean '{ours}'?"
         elif isinstance(command, click.Group) and not error.possibilities:
-            more = f" of '{context.command_path}' itself: write it after the command that it belongs to"
+            more = f" for '{context.command_path}' itself; write it after the command that it belongs to"
     said = error.format_message().removesuffix(".")
-    for clicks, ours in ((" a valid integer", " an integer"), (" a valid float", " a number")):  # of ranges too
+    for clicks, ours in ((" a valid integer", " an integer"), (" a valid float", " a number")):  # or a range
         said = said.removesuffix(" range").replace(clicks, ours)
     hint = f" (try '{context.command_path} --help')" if context else ""
     return f"{said}{more}{hint}"
 
 
 def _of_executors(error: Exception) -> str | None:
-    """Returns the Spark executor's error line that caused this one, if any."""
+    """Returns the error line of a Spark executor if it caused this error; otherwise `None`."""
     if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
         return None
     from photon.spark.worker_python import failure

@@ -1,4 +1,4 @@
-"""The event store and its cache nodes: its table in HBase, progress in primary logs, and lost logs."""
+"""Commands for the event store and its cache nodes: its HBase table, its progress in primary logs, and lost logs."""
 
 from __future__ import annotations
 
@@ -27,28 +27,27 @@ if TYPE_CHECKING:
     from photon.fleet.polling import Heard
 
 T = TypeVar("T")
-SHOWN = 20  # number of sources in the table; the furthest behind come first
+SHOWN = 20  # maximum number of logs shown; those furthest behind come first
 
 
 @click.command()
-@deployed(datacentre="Datacentre of the table; may be left out if there is one.")
+@deployed(datacentre="Datacentre of the table; may be left out if there is only one.")
 def init(at: Deployed) -> int:
-    """Create the table of a file map in HBase.
+    """Create the HBase table of an event store's file map.
 
-    An existing table is left as it is; if it differs from the configuration, that is reported and the exit
-    code is 3. Needs [datacentre.NAME.hbase] in the deployment file.
+    An existing table is not changed; if it differs from the configuration, the difference is reported and the exit
 
     \b
     Example:
       photon eventstore init --config photon.toml --datacentre east
-    Exit codes: 0 it exists, 1 failed, 3 it exists, but differs.
+    Exit codes: 0 the table exists; 1 failed; 3 it exists, but differs.
     """
     from photon.fleet import hbase
 
     made = hbase.init(at.settings, at.datacentre)
     lives = "permanently" if made.ttl_s is None else f"{made.ttl_s} s"
-    done = "made" if made.made else "there already"
-    at.show(asdict(made), f"table {made.table}: {done}; {made.regions} regions, rows live {lives}")
+    done = "created" if made.made else "exists already"
+    at.show(asdict(made), f"table {made.table}: {done}; {made.regions} regions, rows kept {lives}")
     for note in () if at.json else made.notes:
         say(note)
     return ATTENTION if made.notes else DONE
@@ -72,7 +71,7 @@ def show(at: Deployed) -> int:
     facts = Part("", [document["progress"] | {"now_ns": now_ns}], PROGRESS)
     sources = [asdict(each) | {"now_ns": now_ns} for each in ranked[:SHOWN]]
     lost = document["unavailable"]
-    more = f"and {len(ranked) - SHOWN:,} more; all with -o json"
+    more = f"and {len(ranked) - SHOWN:,} more; -o json shows all"
     shown: list[str | Part] = [*facts.lines(), "", Part("", sources, SOURCES, "")]
     shown += [more] if len(ranked) > SHOWN else []
     shown += ["", Part("", lost, LOST)] if lost else []
@@ -97,7 +96,7 @@ def _left(row: dict[str, Any]) -> float:
 
 def _hits(row: dict[str, Any]) -> str:
     asked = row["cache_hits"] + row["cache_misses"]
-    return f"{row['cache_hits'] / asked:.1%} of {asked:,} keys found" if asked else "no key was found yet"
+    return f"{row['cache_hits'] / asked:.1%} of {asked:,} keys found" if asked else "no key was looked up yet"
 
 
 def _reads(row: dict[str, Any]) -> str:
@@ -128,19 +127,19 @@ SOURCES = (
 LOST = (
     Column("log", "path"), Column("identity", lambda row: row["identity"][:8]), Column(">keys asked", "keys"),
     Column("since", lambda row: row["since_ns"] or None, moment),
-    Column("why", lambda row: "given up, its keys count as absent" if row["forgotten"] else row["why"]),
+    Column("why", lambda row: "given up; its keys count as absent" if row["forgotten"] else row["why"]),
 )  # fmt: skip
 
 
 # -- forget ----------------------------------------------------------------------------------------------------------
 @click.command()
 @click.argument("logs", nargs=-1, metavar="LOG...")
-@click.option("--all", "every", is_flag=True, help="Give up all logs that look-ups needed and whose files are gone.")
+@click.option("--all", "every", is_flag=True, help="Give up all logs that are still needed and whose files are gone.")
 @sure
-@deployed(datacentre="Datacentre of the event store; may be left out if there is one.")
+@deployed(datacentre="Datacentre of the event store; may be left out if there is only one.")
 @audited
 def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes: bool) -> int:
-    """Give up primary logs whose files are gone for good. Events no longer wait for them.
+    """Give up primary logs whose files are permanently gone. Events no longer wait for them.
 
     LOG is a path as photon status eventstore shows it, or the first eight digits of an identity. Keys in
     such a log then count as absent: their events become unmatched when their patience ends. A log whose file
@@ -150,10 +149,10 @@ def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes:
     Examples:
       photon eventstore forget queries.log.7 --dry-run --config photon.toml --datacentre east
       photon eventstore forget --all --yes --config photon.toml --datacentre east
-    Exit codes: 0 done, or it can be done; 1 some of the logs cannot be given up, 2 wrong usage.
+    Exit codes: 0 done, or with --dry-run: possible; 1 some of the logs cannot be given up; 2 wrong usage.
     """
     if bool(logs) == every:
-        raise UsageError("name the logs, or give --all; photon status eventstore shows them")
+        raise UsageError("name the logs, or use --all; photon status eventstore shows them")
     must_be_said("giving up logs", dry_run=dry_run, yes=yes)
 
     def forgotten(apply: bool) -> Forgotten:
@@ -162,7 +161,7 @@ def forget(at: Deployed, logs: tuple[str, ...], every: bool, dry_run: bool, yes:
     apply = not dry_run
     if apply and not yes:
         named = ", ".join(log.path for log in forgotten(False).logs)
-        ask(f"Keys found only in {named or 'them'} count as absent from then on. Give them up?", yes=yes)
+        ask(f"Keys that are only in {named or 'them'} will count as absent. Give up these logs?", yes=yes)
     said = forgotten(apply)
 
     done, found = "given up" if apply else "would be given up; nothing was changed", asdict(said)
@@ -189,7 +188,7 @@ COLUMNS = (
 
 
 def caches(at: Deployed) -> int:
-    """``photon status caches``. Exit code 3: not all nodes answer; look-ups then read the logs."""
+    """``photon status caches``. Exit code 3: not all nodes answer; look-ups for the others read the logs."""
     from photon.fleet.look import look_at
 
     look = asyncio.run(look_at(at.settings, at.pipeline[0], ["cache"], at.tls))
@@ -207,5 +206,5 @@ def _row(heard: Heard, now: Numbers) -> dict[str, Any]:
 
 
 def _asked(row: dict[str, Any]) -> int | None:
-    """Returns the number of look-ups that the node answered; `None` if it is silent."""
+    """Returns how many look-ups the node answered; `None` if the node does not answer."""
     return row["hits"] + row["misses"] if row["answers"] else None

@@ -1,4 +1,4 @@
-"""``photon explain``: the story of one event."""
+"""``photon explain``: tells the story of one event."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from photon.fleet.explain.question import Question
     from photon.fleet.explain.story import Story
 
-SHOW_AFTER_S = 2.0  # a search longer than this reports its progress
+SHOW_AFTER_S = 2.0  # seconds after which a search shows its progress
 SHOW_EVERY_S = 0.5
 
 Searched = Callable[[str, int], None]
@@ -33,26 +33,26 @@ Searched = Callable[[str, int], None]
 @deployed(required=False, unless=["output"], help="Instead of OUTPUT: the deployment file.")
 @click.option("--base64", "raw", is_flag=True, help="EVENT_ID is the event_id_raw_base64 of a record.")
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=30.0, show_default=True, metavar="SECONDS",
-              help="Time limit of the whole search; large outputs may need more.")  # fmt: skip
+              help="Time limit of the whole search; large outputs may need a longer one.")  # fmt: skip
 def explain(at: Deployed, event_id: str, output: Path | None, raw: bool, timeout: float) -> int:
     """Tell the story of one event over all datacentres: read, tried, matched or why not, registered, written.
 
-    EVENT_ID is the event's id in the records, or LOG:OFFSET, the place of its line. OUTPUT is an output of photon
-    join, running or not; with --config all processes of the deployment are asked.
+    EVENT_ID is the event's id as in its record, or LOG:OFFSET, the position of its line. OUTPUT is an output of
+    photon join, which may be running. With --config, all processes of the deployment are asked.
 
     \b
     Examples:
       photon explain 10.0.0.7:4711:1760000000000000 --config photon.toml
       photon explain click-000123 out/
       photon explain clicks-3.log:73400320 --config photon.toml -o json
-    Exit codes: 0 all were asked (also when nobody knows it), 1 failed, 2 not a possible id, 3 a process or file could
-    not be searched; it is named.
+    Exit codes: 0 everything was searched (even if the event is unknown); 1 failed; 2 not a valid id; 3 a process or
+    file could not be searched; the story names it.
     """
     from photon.fleet.explain.question import question_of
 
     question = question_of(event_id, raw=raw)
     if (output is None) == (at.given is None):
-        raise UsageError("name an output of photon join, or the deployment file with --config")
+        raise UsageError("give an output of photon join, or the deployment file with --config")
     progress = Progress(passing=True, after_s=SHOW_AFTER_S, every_s=SHOW_EVERY_S)
 
     def searched(what: str, total: int) -> None:
@@ -89,7 +89,7 @@ def _of_join(output: Path, question: Question, seconds: float, progress: Searche
 
     place = OutputPlace.of_join(output)
     if not there(ledger_file(place.state)) and not place.states(RealDisk()):
-        raise UsageError(f"{output}: nothing has been joined here yet")
+        raise UsageError(f"{output}: photon join has not written here yet")
     evidence = look(place, question, Budget(seconds, time.monotonic, progress))
     return tell(question, [Heard(output.name or str(output), evidence)], None, "")
 
@@ -105,7 +105,7 @@ STEPS = (
 
 
 def shown(story: Mapping[str, Any]) -> Iterator[str | Part]:
-    """Yields the lines and tables of a story (``Story.as_json``)."""
+    """Yields the lines and tables that show a story. ``story``: as made by ``Story.as_json``."""
     if story["upstream"]:
         yield f"join     {story['join']}"
     yield f"event    {story['event_id']}"

@@ -1,4 +1,4 @@
-"""Generates streams into log directories, and compares outputs with their truth."""
+"""``photon feed``: generates event streams in log directories, and compares outputs with the streams' truth."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ POLL_S = 2.0
 
 @click.command("serve")
 @click.option("--into", "directories", multiple=True, required=True, type=PATH,
-              help="Directory for queries/ and clicks/; if repeated, each gets the same files.")  # fmt: skip
+              help="Directory for queries/ and clicks/; repeat it to write the same files to several.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(1, 100_000), default=50, show_default=True,
-              help="Clicks a second; there are ten times as many queries.")  # fmt: skip
+              help="Clicks per second; there are ten times as many queries.")  # fmt: skip
 @click.option(
-    "--seed", type=int, default=1, show_default=True, help="Seed of the first stream; each start begins a new one."
+    "--seed", type=int, default=1, show_default=True, help="Seed of the first stream; each start makes a new one."
 )
 @click.option("--keep", type=SIZE, default="1GiB", show_default=True,
-              help="Keep at most this size of files in each directory; delete the oldest.")  # fmt: skip
+              help="Maximum total size of files per directory; the oldest are deleted.")  # fmt: skip
 @click.option("--stop-at", type=SIZE, default="8GiB", show_default=True,
               help="Stop writing at this size.")  # fmt: skip
 def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_at: int) -> None:
@@ -50,29 +50,29 @@ def serve(directories: tuple[Path, ...], rate: int, seed: int, keep: int, stop_a
 
 @click.command("day")
 @click.option("--into", "directories", multiple=True, required=True, type=PATH,
-              help="Directory for queries/ and clicks/; if repeated, each gets the same files.")  # fmt: skip
-@click.option("--day", type=click.DateTime(["%Y-%m-%d"]), help="The day, in UTC; default: yesterday.")
+              help="Directory for queries/ and clicks/; repeat it to write the same files to several.")  # fmt: skip
+@click.option("--day", type=click.DateTime(["%Y-%m-%d"]), help="The day in UTC (default: yesterday).")
 @click.option("--clicks", type=click.IntRange(1, 10_000_000), default=5_000, show_default=True,
-              help="Clicks of the day; there are ten times as many queries.")  # fmt: skip
+              help="Number of clicks in the day; there are ten times as many queries.")  # fmt: skip
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the day's stream.")
 @formatted
 def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: int, out: Printed) -> None:
-    """Write the logs of a past day, a file for each hour.
+    """Write the logs of a past day, one file per hour.
 
-    Gives a nightly verification something to verify at once. `photon feed check` compares the outputs with it.
+    Use it to try a nightly verification at once. `photon feed check` compares the outputs with it.
 
     \b
     Examples:
       photon feed day --into east/logs --into west/logs
       photon feed day --into logs --day 2026-11-20 --clicks 100000
-    Exit codes: 0 written, 1 not written, 2 wrong usage.
+    Exit codes: 0 written; 1 not written; 2 wrong usage.
     """
     from photon.lab.demo.endless import DayOptions, write_day
 
     today = datetime.now(UTC).date()
     which = today - timedelta(days=1) if day is None else day.date()
     if which >= today:
-        raise UsageError(f"--day {which}: is not over yet in UTC; name an earlier day")
+        raise UsageError(f"--day {which}: this day is not over in UTC; give an earlier one")
     lines = write_day(DayOptions(directories, which, clicks, seed))
     said = {"day": str(which), "clicks": clicks, "lines": lines, "directories": [str(each) for each in directories]}
     where = many(len(directories), "directory", "directories each")
@@ -80,18 +80,18 @@ def day(directories: tuple[Path, ...], day: datetime | None, clicks: int, seed: 
 
 
 @click.command("check")
-@click.option("--of", "directory", required=True, type=PATH, help="Directory in which the stream was written.")
+@click.option("--of", "directory", required=True, type=PATH, help="Directory into which the stream was written.")
 @click.option("--output", "outputs", multiple=True, required=True, type=PATH,
-              help="Output of one datacentre; name all of them.")  # fmt: skip
-@click.option("--wait", type=DURATION, default="0s", show_default=True, help="Time to wait for missing events.")
+              help="Output of one datacentre; repeat it for all of them.")  # fmt: skip
+@click.option("--wait", type=DURATION, default="0s", show_default=True, help="How long to wait for missing events.")
 @formatted
 def check(directory: Path, outputs: tuple[Path, ...], wait: float, out: Printed) -> int:
-    """Compare outputs with the truth of a stream. The stream must have been stopped cleanly.
+    """Compare outputs with the truth of a stream. Stop the stream cleanly first.
 
     \b
     Example:
       photon feed check --of east/logs --output east/output --output west/output --wait 60s
-    Exit codes: 0 every click came out exactly once over all outputs and was joined correctly, 1 not.
+    Exit codes: 0 every click came out exactly once over all outputs and was joined correctly; 1 otherwise.
     """
     from photon.lab.demo.check import check as compare
     from photon.lab.demo.endless import truth_of

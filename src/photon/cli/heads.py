@@ -1,8 +1,8 @@
-"""The heads of commands: options that many of them share, and the objects that replace these options.
+"""Options that many commands share, and the objects that commands receive in their place.
 
-Every command gets its deployment file by ``--config FILE`` or FILE, else from PHOTON_CONFIG. If something else can be
-named instead (an output, an address), PHOTON_CONFIG counts only if it is not named. ``photon join`` and ``photon
-chaos run`` ignore it: without ``--config`` they make their own deployment.
+Every command gets its deployment file from ``--config FILE`` or FILE, otherwise from PHOTON_CONFIG. Where a command
+accepts something else instead (an output, an address), PHOTON_CONFIG is used only if that is not given. ``photon
+join`` and ``photon chaos run`` ignore it: without ``--config`` they make their own deployment.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ VARIABLE = "PHOTON_CONFIG"
 PATH = click.Path(path_type=Path)
 
 
-class Place(click.ParamType):  # type: ignore[type-arg]  # generic in newer ones only
-    """A path, or a URL of an object store or of a topic."""
+class Place(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions
+    """Parameter type: a path, or the URL of an object store or topic."""
 
     name = "path or URL"
 
@@ -54,15 +54,15 @@ class Printed:
         self.json = output_format == "json"
 
     def show(self, document: Any, *people: Shown) -> None:
-        """Prints the document with ``-o json``; otherwise shows ``people``."""
+        """With ``-o json``, prints ``document``; otherwise shows the lines and tables in ``people``."""
         if self.json:
             print_json(document)
         else:
             show(*people)
 
     def part(self, part: Part, *lines: Shown, **more: Any) -> None:
-        """Prints the part's rows, and ``more``, with ``-o json``; otherwise its table, and ``lines`` below. A part
-        without a name is a plain list of rows."""
+        """With ``-o json``, prints the part's rows and ``more``; otherwise its table with ``lines`` below. The rows
+        of a part without a name are printed as a plain list."""
         self.show({part.name: part.rows, **more} if part.name else part.rows, part, *lines)
 
 
@@ -71,50 +71,50 @@ class Deployed(Printed):
         self, given: Path | None, overrides: tuple[str, ...], datacentre: str | None, output_format: str
     ) -> None:
         super().__init__(output_format)
-        self.given = given  # ``given``: `None` if no file was named; commands that need none check this
+        self.given = given  # `None` if no file was given; commands that work without one check this
         self.overrides = overrides
         self.datacentre = datacentre
 
     @property
     def config(self) -> Path:
-        """The deployment file. Raises UsageError."""
+        """The deployment file's path. Raises UsageError if none was given."""
         if self.given is None:
-            raise UsageError("name the deployment file with --config")
+            raise UsageError("give the deployment file with --config")
         return self.given
 
     @property
     def base(self) -> Path:
-        """The directory that paths in the file are relative to."""
+        """The directory that paths in the deployment file are relative to."""
         return self.given.parent if self.given else Path()
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings of the file. Raises ConfigError."""
+        """The settings, as first read. Raises ConfigError."""
         return self.load()
 
     def load(self) -> Settings:
-        """Rereads the settings from the file. Raises ConfigError."""
+        """Reads the file again and returns its settings. Raises ConfigError."""
         from photon.config.loader import load
 
         return load(self.given, environment=os.environ, flags=self.overrides)
 
     @property
     def with_registry(self) -> Settings:
-        """The settings. Raises UsageError if they name no replicas."""
+        """The settings. Raises UsageError if they name no registry replicas."""
         if not self.settings.registry.replicas:
-            raise UsageError(f"{self.config}: names no [registry.replicas.NAME]: there is no registry to speak to")
+            raise UsageError(f"{self.config}: has no [registry.replicas.NAME], so there is no registry to call")
         return self.settings
 
     @property
     def pipeline(self) -> tuple[str, Pipeline]:
-        """The datacentre that --datacentre names, or the only one. Raises UsageError."""
+        """The name and settings of the datacentre given by --datacentre, or of the only one. Raises UsageError."""
         from photon.fleet.access import pipeline_named
 
         return pipeline_named(self.settings, self.datacentre)
 
     @property
     def tls(self) -> Tls | None:
-        """The operator's certificate. `None` means plain text. Raises UsageError."""
+        """The operator's certificate; `None` means plain text. Raises UsageError."""
         from photon.config.tls import OPERATOR
         from photon.fleet.access import tls_of
 
@@ -122,7 +122,7 @@ class Deployed(Printed):
 
     @contextmanager
     def registry(self) -> Iterator[OperatorClient]:
-        """Yields a client of all replicas, as an operator. Raises UsageError."""
+        """Yields a client of all replicas with the operator's certificate. Raises UsageError."""
         from photon.idregistry.operate.operator_client import OperatorClient
 
         addresses = {name: replica.address for name, replica in self.with_registry.registry.replicas.items()}
@@ -136,7 +136,7 @@ _format = click.option(
 
 
 def formatted(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Declares ``-o``. The command gets ``out``, a Printed."""
+    """Adds ``-o``. The command gets ``out``, a Printed."""
 
     @functools.wraps(command)
     def headed(output_format: str, **given: Any) -> Any:
@@ -146,9 +146,10 @@ def formatted(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def config(*, required: bool = True, unless: Sequence[str] = (), help: str = "The deployment file.") -> Head:
-    """Declares ``--config`` (``config``: a Path; `None` only if not ``required``).
+    """Adds ``--config`` (``config``: a Path; `None` only if not ``required``).
 
-    ``unless``: parameters that replace it. They are processed first, because given options come first.
+    ``unless``: parameters that can be given instead. click processes given options first, so they are known by
+    then.
     """
     if required:
         return click.option(
@@ -166,10 +167,10 @@ def config(*, required: bool = True, unless: Sequence[str] = (), help: str = "Th
 
 
 overrides = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key of the file.")
-FILE = click.argument("file", type=PATH, envvar=VARIABLE)  # FILE, of commands on the deployment as a whole
+FILE = click.argument("file", type=PATH, envvar=VARIABLE)  # FILE, for commands that act on the whole deployment
 run_option = click.option(
     "--run", type=PATH, metavar="DIR",
-    help="Run directory: logs, lock, control socket; default: .photon-run next to the deployment file.",
+    help="Directory for logs, lock and control socket (default: .photon-run next to the deployment file).",
 )  # fmt: skip
 
 
@@ -183,8 +184,8 @@ def deployed(
     unless: Sequence[str] = (),
     help: str = "The deployment file.",
 ) -> Head:
-    """Declares ``--config`` (with ``file``: FILE), ``--set``, ``-o``, and ``--datacentre`` if ``datacentre``
-    describes its use: the command gets one Deployed, ``at``, instead."""
+    """Adds ``--config`` (or FILE, with ``file``), ``--set``, ``-o``, and ``--datacentre`` if ``datacentre`` gives its
+    help text. The command gets one Deployed, ``at``, in their place."""
     named = FILE if file else config(required=required, unless=unless, help=help)
     options = [named, *([overrides] if sets and not file else [])]
     if datacentre:
@@ -219,21 +220,21 @@ def _pairs(context: click.Context, parameter: click.Parameter, settings: tuple[s
     for each in settings:
         key, equals, value = each.partition("=")
         if not equals or not key.startswith("spark."):
-            raise UsageError(f"--spark {each}: must have the form spark.…=VALUE")
+            raise UsageError(f"--spark {each}: must have the form spark.NAME=VALUE")
         found[key] = value
     return found
 
 
 def on_spark(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Declares ``--master`` and ``--spark`` (``spark``: a dict)."""
-    default = "default: that of spark-submit, else local[*]"
+    """Adds ``--master`` and ``--spark`` (``spark``: a dict)."""
+    default = "default: as set by spark-submit, otherwise local[*]"
     master = click.option("--master", metavar="URL", help=f"Spark's master; {default}.")
     spark = click.option("--spark", multiple=True, metavar="KEY=VALUE", callback=_pairs, help="A Spark setting.")
     return added(command, [master, spark])
 
 
 def words_of(context: click.Context) -> list[str]:
-    """Returns the command's words, like ``["joiner", "drain"]``, regardless of the program's name."""
+    """Returns the command's words without the program's name, such as ``["joiner", "drain"]``."""
     names: list[str] = []
     while context.parent is not None:
         names.insert(0, context.info_name or "")
@@ -242,9 +243,10 @@ def words_of(context: click.Context) -> list[str]:
 
 
 def taken(what: str, takes: str, always: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of ``given`` that is on the command line, for a command with options that exclude each other.
+    """Returns the values in ``given`` that were set on the command line, for a command whose options exclude each
+    other.
 
-    ``takes``: names of parameters that go with ``what``; ``always``: with everything. Raises UsageError.
+    ``takes``: parameters allowed with ``what``; ``always``: allowed with everything. Raises UsageError for others.
     """
     context = click.get_current_context()
     found = {}
@@ -254,19 +256,19 @@ def taken(what: str, takes: str, always: str, given: Mapping[str, Any]) -> dict[
             continue
         if name not in takes.split():
             word = parameter.opts[0] if isinstance(parameter, click.Option) else given[name]
-            raise click.UsageError(f"{word} does not go with {what}")
+            raise click.UsageError(f"{word} cannot be used with {what}")
         if name in given:
             found[name] = given[name]
     return found
 
 
 def file_and_names(words: Sequence[str], what: str) -> tuple[Path, tuple[str, ...]]:
-    """Splits ``FILE [NAME]...``, where FILE may be left out if PHOTON_CONFIG names it. Raises UsageError."""
+    """Splits ``[FILE] [NAME]...``. Without FILE, uses PHOTON_CONFIG. Raises UsageError."""
     default = _default()
     if words and (default is None or Path(words[0]).is_file()):
         return Path(words[0]), tuple(words[1:])
     if default is None:
-        raise UsageError(f"{what}: name the deployment file that photon up was started with, or set {VARIABLE}")
+        raise UsageError(f"{what}: give the deployment file that photon up was started with, or set {VARIABLE}")
     return default, tuple(words)
 
 
@@ -275,15 +277,15 @@ def _default() -> Path | None:
     return Path(named) if named else None
 
 
-# -- what changes a running deployment -------------------------------------------------------------------------------
-# A command that can be undone runs at once: ``dry_run`` is its only option of these. One that cannot
-# (``sure``) asks at a terminal, runs at once with ``--yes``, and is refused if nobody can be asked.
+# -- commands that change a running deployment -----------------------------------------------------------------------
+# A command that can be undone runs at once and has ``dry_run`` only. One that cannot
+# (``sure``) asks at a terminal; without a terminal it requires ``--yes``, which skips the question.
 
 
 def dry_run(command: Command) -> Command:
-    """Adds ``--dry-run`` (``dry_run``): shows what would be done and changes nothing. Exit code 0, or 1 with the
-    reason if it would be refused."""
-    return click.option("--dry-run", is_flag=True, help="Only show what would be done.")(command)
+    """Adds ``--dry-run`` (``dry_run``): shows what would be done and changes nothing. Exit code 0; 1 with the reason
+    if the action would be refused."""
+    return click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")(command)
 
 
 def sure(command: Command) -> Command:
@@ -297,16 +299,17 @@ def can_be_asked() -> bool:
 
 
 def must_be_said(what: str, *, dry_run: bool, yes: bool) -> None:
-    """The first step of a command that cannot be undone, before anything is read.
+    """Checks that an action that cannot be undone may run; call it before reading anything.
 
-    ``what``: the action as the beginning of a sentence: ``retiring slot east-1``. Raises UsageError if nobody can be
-    asked and neither option was given.
+    ``what``: the action, as the beginning of a sentence: ``retiring slot east-1``. Raises UsageError if there is no
+    terminal to ask at and neither option was given.
     """
     if not (dry_run or yes or can_be_asked()):
         raise UsageError(f"{what} cannot be undone: confirm with --yes, or preview it with --dry-run")
 
 
 def ask(question: str, *, yes: bool) -> None:
-    """Asks on standard error, right before the action. Raises click.Abort if the answer is no."""
+    """Asks for confirmation on standard error; call it right before the action. Raises click.Abort if the answer is
+    no."""
     if not yes:
         click.confirm(question, abort=True, err=True)

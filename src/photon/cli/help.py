@@ -1,4 +1,4 @@
-"""Explains a word on the screen: a counter of the ledger, a metric, or a command."""
+"""``photon help``: explains a counter of the ledger, a metric, or a command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from photon.cli.errors import DONE
 from photon.cli.heads import Printed, formatted
 from photon.config.errors import UsageError
 
-LEDGER = "photon status ledger counts it by hour"
+LEDGER = "photon status ledger shows it by hour"
 
 
 @click.command(name="help")
@@ -53,13 +53,13 @@ def _meanings(name: str) -> list[dict[str, str]]:
 
 
 def _names(metric: str) -> tuple[str, ...]:
-    """The full and short names of a metric."""
+    """Returns a metric's full name and its short forms."""
     short = metric.removeprefix("photon_")
     return metric, metric.removesuffix("_total"), short, short.removesuffix("_total")
 
 
 def _command_help(names: tuple[str, ...]) -> str | None:
-    """The help of a command; `None` if there is none of this name."""
+    """Returns the help of the command with this name; `None` if there is none."""
     from photon.cli.main import main
 
     context = click.Context(main, info_name="photon")
@@ -79,5 +79,5 @@ def _unknown(name: str) -> str:
 
     known = [*COUNTERS, *NOUNS, *(each for metric in METRICS for each in _names(metric))]
     alike = get_close_matches(name, dict.fromkeys(known), n=1)
-    hint = f"; did you mean {alike[0]}?" if alike else "; photon --help lists commands, photon status the parts"
-    return f"{name}: no counter, metric or command of this name{hint}"
+    hint = f"; did you mean {alike[0]}?" if alike else "; see photon --help and photon status --help"
+    return f"{name}: no counter, metric or command has this name{hint}"

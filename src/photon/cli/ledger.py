@@ -1,4 +1,4 @@
-"""The fate of every event read."""
+"""``photon status ledger``: counts what became of every event read."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ if TYPE_CHECKING:
 
 
 def ledger(at: Deployed, name: str | None = None, watch: bool = False, every: float = 2.0) -> int:
-    """``photon status ledger [NAME]``: by hour of event time; NAME: an output of photon join or a pipeline's state
-    directory.
+    """``photon status ledger [NAME]``: shows counts by hour of event time. NAME: an output of photon join, or a
+    pipeline's state directory.
 
-    With --config of several datacentres: shows those with a state on this machine, sums for those whose dispatcher
-    answers, and the total: each event is joined, filtered or unmatched in one datacentre, and counted as elsewhere by
-    the others that read it. ``watch`` with -o json writes a line each time. Exit code 3: it does not balance.
+    With --config and several datacentres: shows hours for those with a state on this machine, totals for those whose
+    dispatcher answers, and combined totals. Each event is joined, filtered or unmatched in one datacentre; the others
+    that read it count it as elsewhere. ``watch`` with -o json prints a line each time. Exit code 3: the ledger does
+    not balance.
     """
     named = click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE
     if name is not None and (named or at.datacentre is not None):
-        raise UsageError("name the ledger by either NAME or --config with --datacentre, not by both")
+        raise UsageError("give either NAME, or --config and --datacentre")
     output = None if name is None else Path(name)
     look = _looking(at, output)
     if watch:
@@ -51,7 +52,7 @@ class _Seen(NamedTuple):
 
 
 def _tell(seen: _Seen) -> int:
-    """Prints problems on stderr. Returns the exit code."""
+    """Prints problems on standard error. Returns the exit code."""
     for each in seen.missing:
         say(each)
     if seen.unbalanced:
@@ -62,7 +63,7 @@ def _tell(seen: _Seen) -> int:
 
 
 def _looking(at: Deployed, output: Path | None) -> Callable[[], _Seen]:
-    """A function that reads the requested ledgers. Raises UsageError."""
+    """Returns a function that reads the requested ledgers. Raises UsageError."""
     from photon.dispatcher.database import read_ledger
     from photon.dispatcher.ledger import hour_name
     from photon.fleet.ledger import as_json
@@ -92,9 +93,9 @@ def _all(at: Deployed) -> _Seen:
     if len(missing) == len(found):
         raise UsageError(f"{'; '.join(missing)}; run this on a machine that has one of them")
     unbalanced = [f"{hour} of {each.datacentre}" for each in found for hour in each.unbalanced]
-    notes = ["all: each event has its verdict in one datacentre; the others that read it count it as elsewhere"]
+    notes = ["all: each event has its verdict in one datacentre; others that read it count it as elsewhere"]
     notes += [
-        f"{each.datacentre}: totals reported by its dispatcher; hours are shown on its machine only"
+        f"{each.datacentre}: totals from its dispatcher; hours are shown only on its machine"
         for each in found
         if each.total is not None and each.whole is None
     ]
@@ -102,9 +103,10 @@ def _all(at: Deployed) -> _Seen:
     return _Seen(said, _part(list(_rows(said)), "hour", "datacentre"), unbalanced, missing, notes)
 
 
-# -- again and again ---------------------------------------------------------------------------------------------
+# -- watch ------------------------------------------------------------------------------------------------------
 def _watch(at: Deployed, look: Callable[[], _Seen], every: float) -> int:
-    """Repeats until Ctrl-C or SIGTERM, or until its reader has gone. Returns the exit code of the last look."""
+    """Shows the ledger repeatedly until Ctrl-C, SIGTERM, or the end of the output's reader. Returns the exit code of
+    the last look."""
     with contextlib.ExitStack() as stack:
         show = _shown(at, stack)
 
@@ -118,7 +120,8 @@ def _watch(at: Deployed, look: Callable[[], _Seen], every: float) -> int:
 
 
 def _shown(at: Deployed, stack: contextlib.ExitStack) -> Callable[[_Seen], None]:
-    """Draws tables in place on a terminal, one after the other in a pipe; JSON always line by line."""
+    """Returns a function that shows the ledger: redrawn in place on a terminal, appended in a pipe. JSON is always
+    appended."""
     if at.json or not sys.stdout.isatty():
         return lambda seen: _write(at, seen)
     from rich.console import Group
@@ -139,25 +142,25 @@ def _write(at: Deployed, seen: _Seen) -> None:
     sys.stdout.flush()
 
 
-# -- where it lies -----------------------------------------------------------------------------------------------
+# -- location ----------------------------------------------------------------------------------------------------
 def _of_directory(output: Path | None) -> Path:
     from photon.dispatcher.partitions import there
     from photon.fleet.ledger import ledger_file
     from photon.local_join.site import OWN_DIRECTORIES
 
     if output is None:
-        raise UsageError("name an output of photon join or a pipeline's state directory, or --config FILE")
+        raise UsageError("give an output of photon join, a pipeline's state directory, or --config FILE")
     for path in (ledger_file(output / ".photon"), ledger_file(output)):
         if there(path):
             return path
     if (output / ".photon").is_dir():
-        raise UsageError(f"{output}: no ledger here: photon join has joined nothing into it yet")
+        raise UsageError(f"{output}: no ledger yet: photon join has not joined anything into it")
     if any((output / name).is_dir() for name in OWN_DIRECTORIES):
         raise UsageError(
-            f"{output}: an output without a ledger; a deployment's is in the pipeline's state directory: name that, "
+            f"{output}: has no ledger; a deployment's ledger is in the pipeline's state directory: give that, "
             "or --config FILE --datacentre NAME"
         )
-    raise UsageError(f"{output}: no ledger there; name an output of photon join or a pipeline's state directory")
+    raise UsageError(f"{output}: no ledger; give an output of photon join or a pipeline's state directory")
 
 
 def _of_deployment(at: Deployed) -> Path:
@@ -167,11 +170,11 @@ def _of_deployment(at: Deployed) -> Path:
     name, pipeline = at.pipeline
     path = ledger_file(at.base / pipeline.state)
     if not there(path):
-        raise UsageError(f"{path}: no ledger there yet; the dispatcher of datacentre {name} has not begun here")
+        raise UsageError(f"{path}: no ledger yet; the dispatcher of datacentre {name} has never run here")
     return path
 
 
-# -- as a table ------------------------------------------------------------------------------------------------------
+# -- table -----------------------------------------------------------------------------------------------------------
 def _part(rows: Sequence[dict[str, Any]], *first: str) -> Part:
     from photon.fleet.counters import COUNTERS
 
@@ -182,11 +185,11 @@ def _part(rows: Sequence[dict[str, Any]], *first: str) -> Part:
 
 
 def _rows(said: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """For each hour: a row per datacentre, and the combined ledger of each join; then the totals."""
+    """Yields for each hour one row per datacentre and the combined ledger of each join; then the totals."""
     places, joins = said["datacentres"], said["joins"]
     all_ = {"all" if len(joins) == 1 else f"all of {join}": each for join, each in joins.items()}
     hours = {hour for each in all_.values() for hour in each["hours"]}
-    for hour in sorted(hours, key=lambda name: (name[0].isdigit(), name)):  # an unknown one first
+    for hour in sorted(hours, key=lambda name: (name[0].isdigit(), name)):  # the unknown hour first
         label = hour
         for name, each in places.items():
             if each["hours"] and hour in each["hours"]:

@@ -30,7 +30,7 @@ C = TypeVar("C", bound=Client)
 
 
 def through(make: Callable[[], C], what: Callable[[C], Awaitable[T]]) -> T:
-    """Makes a client on its own event loop, awaits ``what`` with it, and closes it."""
+    """Creates a client on its own event loop, awaits ``what`` with it, and closes it."""
 
     async def done() -> T:
         client = make()
@@ -44,8 +44,8 @@ def through(make: Callable[[], C], what: Callable[[C], Awaitable[T]]) -> T:
 
 @contextmanager
 def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], Look]]]:
-    """Returns the named datacentres (all, if none is named), and a function that asks all their processes with the
-    operator's certificate. Raises UsageError."""
+    """Yields the names of the chosen datacentres (default: all), and a function that asks all their processes, with
+    the operator's certificate. Raises UsageError."""
     from photon.fleet.access import pipelines_named
     from photon.fleet.look import Asker
 
@@ -59,7 +59,7 @@ def asking(at: Deployed) -> Iterator[tuple[list[str], Callable[[], Look]]]:
 
 
 def waited(look: Callable[[], T], is_so: Callable[[T], object], timeout_s: float, pause_s: float) -> T:
-    """Looks until the condition holds, or the time is over. Returns the last look."""
+    """Calls ``look`` until ``is_so`` holds or the time is over. Returns the last result."""
     until_s = time.monotonic() + timeout_s
     while not is_so(found := look()) and time.monotonic() < until_s:
         time.sleep(pause_s)
@@ -67,18 +67,18 @@ def waited(look: Callable[[], T], is_so: Callable[[T], object], timeout_s: float
 
 
 class Progress:
-    """Progress on standard error: in place on a terminal, elsewhere a line for each step."""
+    """Shows progress on standard error: in place on a terminal, elsewhere one line per step."""
 
     def __init__(self, *, passing: bool = False, after_s: float = 0.0, every_s: float = 0.0) -> None:
-        """``passing``: shown on terminals only, and erased at the end.
+        """``passing``: show only on a terminal, and erase at the end.
 
-        ``after_s``, ``every_s``: first and next lines.
+        ``after_s``: delay of the first line; ``every_s``: interval between lines.
         """
         self._passing, self._every_s = passing, every_s
         self._due_s, self._step, self._open = time.monotonic() + after_s, "", False
 
     def tell(self, line: str, step: str = "") -> None:
-        """Replaces the line of the same step."""
+        """Shows ``line``. On a terminal it replaces the previous line of the same step."""
         now_s, live = time.monotonic(), sys.stderr.isatty()
         if now_s < self._due_s or (self._passing and not live) or (not live and step and step == self._step):
             return
@@ -97,7 +97,8 @@ class Progress:
 
 
 class LiveView:
-    """A table in place on a terminal, on standard error, so that standard output stays free for results."""
+    """Shows a table, updated in place on a terminal. Uses standard error, so that standard output stays free for
+    results."""
 
     def __init__(self) -> None:
         self._live: Live | None = None
@@ -109,7 +110,7 @@ class LiveView:
         return Console(stderr=True)
 
     def draw(self, table: Callable[[], RenderableType]) -> bool:
-        """Draws the table. Call it a few times per second. Returns False if it has no terminal to draw on."""
+        """Draws the table. Call it a few times per second. Returns False if standard error is not a terminal."""
         if not sys.stderr.isatty():
             return False
         from rich.live import Live
@@ -121,15 +122,15 @@ class LiveView:
         return True
 
     def close(self) -> None:
-        """Leaves the terminal as it was."""
+        """Erases the table from the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
 
 def again(show: Callable[[], T], every_s: float) -> T | None:
-    """Calls ``show`` until Ctrl-C or SIGTERM, or until the reader of the output has gone. Returns its last result,
-    `None` if it never returned."""
+    """Calls ``show`` until Ctrl-C, SIGTERM, or the end of the output's reader. Returns its last result; `None` if it
+    never returned."""
     shown: T | None = None
     with ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -141,6 +142,6 @@ def again(show: Callable[[], T], every_s: float) -> T | None:
                 time.sleep(max(every_s - (time.monotonic() - begun), 0.1))
         except KeyboardInterrupt:
             pass
-        except BrokenPipeError:  # its reader has gone
+        except BrokenPipeError:  # the output's reader is gone
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return shown

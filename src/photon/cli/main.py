@@ -1,6 +1,6 @@
-"""The ``photon`` command: the tree of its nouns and verbs. A command is imported when it is called.
+"""The ``photon`` command: the tree of its nouns and verbs. A command's module is imported when the command is called.
 
-A read-only command is a PART of ``photon status`` or ``photon doctor``, a server process is a KIND of ``photon
+A read-only command is a PART of ``photon status`` or ``photon doctor``; a server process is a KIND of ``photon
 serve``; any action is ``photon NOUN VERB``, a line in ``TASKS``.
 """
 
@@ -19,27 +19,28 @@ from photon.cli.errors import DONE, OneLineErrors
 from photon.cli.heads import Printed, formatted
 from photon.config.garbage import collect_rarely
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # users get our one-line error instead
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children execute another program at once
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # users see our one-line error instead
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")  # children exec another program at once
 
-NOT_FOR_OTHERS = 0o027  # the umask of every command; a caller's stricter one stays
+NOT_FOR_OTHERS = 0o027  # umask of every command, unless the caller's is stricter
 
 
 class Noun(NamedTuple):
-    """A command or a noun. ``about``: its line of ``photon --help``. ``at``: its command, or its verbs'."""
+    """A command or a noun. ``about``: its line in ``photon --help``. ``at``: the place of its command, or of each
+    verb's."""
 
     about: str
     at: str | Mapping[str, str]
     example: str = ""
 
 
-# By task, as ``photon --help`` shows the nouns, without importing their commands.
+# Nouns by task, in the order of ``photon --help``, which imports no commands.
 TASKS: Mapping[str, Mapping[str, Noun]] = {
     "Join": {
         "join": Noun("Join two log directories exactly once.", "join:join"),
-        "read": Noun("Print the records of an output, each once, from a cursor on.", "read:read"),
+        "read": Noun("Print each record of an output once, continuing from a cursor.", "read:read"),
         "sink": Noun(
-            "Write an output into Parquet, PostgreSQL, Kafka or objects.",
+            "Copy an output into Parquet, PostgreSQL, Kafka or object storage.",
             {
                 "parquet": "sink:parquet",
                 "postgres": "sink:postgres",
@@ -64,18 +65,18 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
             {"init": "table:init", "scan": "table:scan", "observe": "table:observe", "verify": "table:verify"},
             "scan clusters --database clicks.db",
         ),
-        "demo": Noun("Join a live stream in two datacentres, lose one, verify all.", "demo:demo"),
+        "demo": Noun("Join a live stream in two datacentres, kill one, verify the result.", "demo:demo"),
     },
     "Run": {
         "up": Noun("Run all processes of a deployment on this machine.", "up:up"),
-        "down": Noun("End the processes of a deployment.", "running:down"),
-        "restart": Noun("Restart processes, one after the other.", "running:restart"),
-        "hold": Noun("Stop processes until they are released.", "running:hold"),
+        "down": Noun("Stop the processes of a deployment.", "running:down"),
+        "restart": Noun("Restart processes one after another.", "running:restart"),
+        "hold": Noun("Stop processes and keep them stopped until released.", "running:hold"),
         "release": Noun("Start held processes again.", "running:release"),
         "reload": Noun("Apply a changed deployment file.", "running:reload"),
         "serve": Noun("Run one process of a deployment.", "serve:serve"),
         "certs": Noun(
-            "Make the certificates for mutual TLS.",
+            "Create the certificates for mutual TLS.",
             {"issue": "certs:certs_issue", "for": "certs:certs_for"},
             "for photon.toml",
         ),
@@ -83,9 +84,9 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
     },
     "Look": {
         "status": Noun("Show what a deployment, or a part of it, is doing.", "status:status"),
-        "watermark": Noun("Show up to which time an output is complete, or wait for it.", "watermark:watermark"),
+        "watermark": Noun("Show up to which time an output is complete, or wait for a time.", "watermark:watermark"),
         "explain": Noun("Tell the story of one event.", "explain:explain"),
-        "doctor": Noun("Find present and coming problems.", "doctor:doctor"),
+        "doctor": Noun("Find current and future problems.", "doctor:doctor"),
         "help": Noun("Explain a counter, a metric or a command.", "help:help_"),
     },
     "Repair": {
@@ -101,17 +102,17 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
         ),
         "joiner": Noun("Drain a joiner.", {"drain": "running:drain"}, "drain east-1 --config photon.toml"),
         "slot": Noun(
-            "Retire a slot whose disk is gone.",
+            "Retire a joiner slot whose disk is lost.",
             {"retire": "slot:retire"},
             "retire east-1 --config photon.toml --dry-run",
         ),
         "eventstore": Noun(
-            "Create the file map in HBase; give up a deleted primary log.",
+            "Create the HBase table; give up a deleted primary log.",
             {"init": "eventstore:init", "forget": "eventstore:forget"},
             "forget queries.log.7 --config photon.toml --datacentre east",
         ),
         "registry": Noun(
-            "Back up, restore, reshard; replace a replica.",
+            "Back up, restore or reshard the registry; replace a replica.",
             {
                 "transfer-leader": "registry.transfer:transfer_leader",
                 "replace": "registry.replace:replace",
@@ -125,12 +126,12 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
     },
     "Verify": {
         "verifier": Noun(
-            "Acknowledge alarms of the continuous verifier.",
+            "Acknowledge the continuous verifier's alarms.",
             {"acknowledge": "verifier:acknowledge"},
             "acknowledge --config photon.toml --datacentre east --dry-run",
         ),
         "spark": Noun(
-            "Verify a day, repair losses, backfill an archive, on Spark.",
+            "On Spark: verify a day, repair losses, backfill an archive.",
             {
                 "verify": "spark.verify:verify",
                 "problems": "spark.findings:problems",
@@ -153,14 +154,14 @@ TASKS: Mapping[str, Mapping[str, Noun]] = {
             "set east west --round-trip 100ms --control 127.0.0.1:7100",
         ),
         "feed": Noun(
-            "Generate a stream, and check how it was joined.",
+            "Generate a test stream, and check how it was joined.",
             {"serve": "feed:serve", "day": "feed:day", "check": "feed:check"},
             "serve --into east/logs --into west/logs --rate 50",
         ),
     },
     "Build": {
         "adapter": Noun(
-            "Test how logs are read; create an adapter.",
+            "Test how logs are read; create an adapter package.",
             {"test": "adapter:test", "show": "adapter:show", "init": "adapter:init"},
             "test config/examples/zeek.toml --primary conn.log --foreign dns.log",
         ),
@@ -172,7 +173,7 @@ NOUNS: Mapping[str, Noun] = {name: noun for nouns in TASKS.values() for name, no
 
 
 class Tree(OneLineErrors):
-    """A group whose commands are imported when they are called. ``lazily``: name -> noun, or the command's place."""
+    """A group whose commands are imported when called. ``lazily``: name -> its Noun, or the place of its command."""
 
     def __init__(self, *args: Any, lazily: Mapping[str, Noun | str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -207,7 +208,8 @@ class Tree(OneLineErrors):
 def walk(
     command: click.Command, path: tuple[str, ...] = ("photon",)
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yields (``("photon", "slot", "retire")``, its command), groups included, in the order of help."""
+    """Yields each command with its path, such as ``("photon", "slot", "retire")``, including groups, in the order of
+    help."""
     yield path, command
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -220,10 +222,10 @@ def walk(
 @click.group(
     cls=Tree, lazily=NOUNS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 @click.version_option(__version__, "--version", prog_name="photon", message="%(prog)s %(version)s")
 def main(debug: bool) -> None:
-    """Photon joins two endless logs exactly once, over all datacentres.
+    """Photon joins two continuous logs exactly once, across datacentres.
 
     photon COMMAND --help describes a command, with examples.
 
@@ -241,8 +243,8 @@ def main(debug: bool) -> None:
 @click.command()
 @click.argument("address", metavar="HOST:PORT")
 @click.option("--tls", "certificates", type=click.Path(path_type=Path), envvar="PHOTON_HEALTH_TLS", show_envvar=True,
-              help="Directory with ca.crt, and a certificate with its key; without --tls: plain text.")  # fmt: skip
-@click.option("--identity", metavar="NAME", help="Name of the certificate, if the directory of --tls has several.")
+              help="Directory with ca.crt and a certificate with its key (default: plain text).")  # fmt: skip
+@click.option("--identity", metavar="NAME", help="Name of the certificate, if the --tls directory has several.")
 @click.option("--timeout", type=click.FloatRange(min=0.1, max=60.0), default=3.0, show_default=True,
               help="Seconds to wait for an answer.")  # fmt: skip
 @click.option("--alive", is_flag=True, help="Succeed if the process answers at all. For liveness: restarting a "
@@ -254,16 +256,16 @@ def health(
     """Check that the process at HOST:PORT is serving; silent if it is. A container's health check.
 
     \b
-    It uses the process's own certificate, so run it in the process's container or on its machine.
+    Uses the process's own certificate, so run it in the process's container or on its machine.
     Example:
       photon health 127.0.0.1:7001 --tls certs/ --identity registry-r1
-    Exit codes: 0 it serves (--alive: it answers), 1 it does not, or does not answer.
+    Exit codes: 0 it serves (with --alive: it answers); 1 it does not.
     """
     from photon.fleet.probe import probe
 
     probe(address, certificates, identity, timeout, alive=alive)
     if out.json:
-        import json  # standard library only, as for all imports of a health check
+        import json  # a health check imports the standard library only
 
         click.echo(json.dumps({"address": address, "alive" if alive else "serving": True}))
 
@@ -283,7 +285,7 @@ def completion(shell: str, out: Printed) -> int:
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
-    assert kind is not None, "all are known to click"
+    assert kind is not None, "click knows all of them"
     script = kind(main, {}, "photon", "_PHOTON_COMPLETE").source()
     out.show({"shell": shell, "script": script}, script)
     return DONE

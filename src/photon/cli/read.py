@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("output", type=PLACE, required=False)
 @config_option(required=False, unless=["output"], help="Instead of OUTPUT: the deployment file.")
-@click.option("--datacentre", metavar="NAME", help="With --config: datacentre of the output; default: the only one.")
+@click.option("--datacentre", metavar="NAME", help="With --config: datacentre of the output (default: the only one).")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Kind of records; may be repeated.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Keep reading new records until SIGTERM.")
+@click.option("--follow", is_flag=True, help="Wait for new records until SIGTERM.")
 @click.option("--cursor", "cursor_file", type=PATH, metavar="FILE",
-              help="Begin at the cursor in FILE, and update it.")  # fmt: skip
+              help="Start at the cursor in FILE, and keep it up to date.")  # fmt: skip
 @click.option("--with-cursor", is_flag=True, help="Print the cursor at the start, and after each block of records.")
 @click.option("--with-watermark", is_flag=True,
-              help="Print the watermark when it has moved and all records are read.")  # fmt: skip
+              help="Print the watermark when it moves and all records are read.")  # fmt: skip
 @click.option("--from", "begin", default="beginning", metavar="beginning|end|CURSOR", show_default=True,
-              help="Where to begin; CURSOR is a line printed by --with-cursor.")  # fmt: skip
+              help="Where to start; CURSOR is a line printed by --with-cursor.")  # fmt: skip
 @click.option(
     "--cleared-only",
     is_flag=True,
-    help="Only cleared records: valid even if a slot is retired, but slightly delayed.",
+    help="Only cleared records, which stay valid even if a slot is retired; slightly later.",
 )
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="End after N records.")
 @click.option("-o", "output_format", type=click.Choice(["json", "table"]), default="json", show_default=True,
-              help="json: the records as they are; table: one line each, for people.")  # fmt: skip
+              help="json: the records as published; table: one readable line each.")  # fmt: skip
 def read(
     output: Path | None, config: Path | None, datacentre: str | None, kinds: tuple[str, ...], follow: bool,
     cursor_file: Path | None, with_cursor: bool, with_watermark: bool, begin: str, cleared_only: bool,
@@ -54,8 +54,8 @@ def read(
 ) -> int:  # fmt: skip
     """Print the records of an output, each exactly once from one cursor to the next.
 
-    Reads only published records, which no crash takes back. OUTPUT is an output of photon join, or a URL below which
-    photon sink objects has put one.
+    Reads only published records, which no crash can take back. OUTPUT is an output of photon join, or a URL under
+    which photon sink objects has published one.
 
     \b
     Examples:
@@ -63,8 +63,9 @@ def read(
       photon read out/ --follow --cursor billing.cursor >> billing.jsonl
       photon read s3://lake/clicks --follow --cursor billing.cursor >> billing.jsonl
       photon read --config photon.toml --datacentre east --follow --with-cursor | load-into-database
-    Exit codes: 0 all is read, the limit is reached, or ended by a signal; 3 with --cleared-only, the verifier objects
-    to some files; or OUTPUT is a replayed stream, whose end names its successor; 1 failed; 2 wrong usage.
+    Exit codes: 0 all records were read, the limit was reached, or ended by a signal; 3 the verifier objects to some
+    files (with --cleared-only), or OUTPUT is a replayed stream, whose end names its successor; 1 failed; 2 wrong
+    usage.
     """
     from photon.objects.disk import UrlDisk
     from photon.outputs import Reader
@@ -92,8 +93,8 @@ def read(
 def named_place(
     output: Path | None, config: Path | None, datacentre: str | None, *, follow: bool = False
 ) -> OutputPlace:
-    """Returns the place named by OUTPUT, or by --config and --datacentre; with ``follow``, even before there is an
-    output. Raises UsageError, ConfigError."""
+    """Returns the place given by OUTPUT, or by --config and --datacentre. With ``follow``, the output need not exist
+    yet. Raises UsageError, ConfigError."""
     from photon.outputs.output_places import NotBegun
 
     try:
@@ -110,12 +111,12 @@ def _named_place(output: Path | None, config: Path | None, datacentre: str | Non
 
     if config is None:
         if datacentre is not None:
-            raise UsageError("--datacentre goes with --config FILE")
+            raise UsageError("--datacentre requires --config FILE")
         if output is None:
-            raise UsageError("name an output of photon join, or --config FILE")
+            raise UsageError("give an output of photon join, or --config FILE")
         return place_at(output)
     if output is not None:
-        raise UsageError("name the output by either OUTPUT or --config, not by both")
+        raise UsageError("give either OUTPUT or --config")
     from photon.library.output import output_place
 
     return output_place(config, datacentre)
@@ -135,17 +136,17 @@ def _start(place: OutputPlace, kept: CursorFile | None, begin: str) -> Cursor:
     elif begin.startswith("{"):
         start = Cursor.decode(begin.encode("utf-8", "surrogateescape"), "--from")
     else:
-        raise UsageError(f"--from {begin}: must be beginning, end, or a cursor (one begins with {{)")
+        raise UsageError(f"--from {begin}: must be beginning, end, or a cursor (which starts with {{)")
     if kept is not None:
-        kept.save(start)  # the present end, not that at the next call
+        kept.save(start)  # so that the next call starts at the end as it is now
     return start
 
 
 def _watermarks(
     place: OutputPlace, kinds: Sequence[str], config: Path | None, datacentre: str | None
 ) -> Callable[[Cursor], bytes]:
-    """Reads watermarks from the output's journal, or from the datacentre's verifier if that is on another machine.
-    Raises UsageError."""
+    """Returns a function that reads watermarks from the output's journal, or from the datacentre's verifier if the
+    journal is on another machine. Raises UsageError."""
     from photon.config.disk import RealDisk
     from photon.objects.paths import ObjectPath
     from photon.outputs.watermarks import WatermarkTail
@@ -193,7 +194,7 @@ def _pass_on(
         objected += len(held_back)
         for name, lines in held_back.items():
             counted = many(lines, "line")
-            say(f"{name}: not read further: the verifier objects to {counted} of it (docs/verification.md)")
+            say(f"{name}: not read further, because the verifier objects to {counted} of it (docs/verification.md)")
 
     descriptor = sys.stdout.fileno()
     signals = Signals(descriptor)
@@ -211,14 +212,14 @@ def _pass_on(
             sink.write(f"{HEADER}\n".encode())
         stream.run()
     except BrokenPipeError:
-        return DONE  # its reader has enough
+        return DONE  # the output's reader has enough
     if reader.replayed is not None and not signals.asked and stream.lines != terms.limit:
         say(str(reader.replayed))
         return ATTENTION
     return ATTENTION if objected else DONE
 
 
-# -- for people ------------------------------------------------------------------------------------------------------
+# -- table -----------------------------------------------------------------------------------------------------------
 HEADER = f"{'kind':<10}{'event time':<28}{'written':<28}event  <-  source"
 
 

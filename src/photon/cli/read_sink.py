@@ -1,4 +1,4 @@
-"""Standard output as a sink that can be stopped in the middle of a block, and the signals that stop it."""
+"""Standard output as a sink that can stop in the middle of a block, and the signals that stop it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import stat
 import time
 from types import FrameType
 
-LINE_GRACE_S = 1.0  # time limit for the reader to take the rest of an unfinished line
+LINE_GRACE_S = 1.0  # how long the reader may take to read the rest of an unfinished line
 WRITE_BYTES = 1 << 20
 _NEWLINE = ord("\n")
 
 
 class Signals:
-    """SIGTERM and SIGINT ask to stop; a second one ends the process as usual."""
+    """SIGTERM and SIGINT request a stop; a second signal kills the process as usual."""
 
     def __init__(self, output: int) -> None:
-        """``output``: a descriptor whose reader may go away during a wait."""
+        """``output``: descriptor whose reader may go away during ``wait``."""
         self.asked = False
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
@@ -39,15 +39,14 @@ class Signals:
         return self._wake
 
     def wait(self, seconds: float) -> None:
-        """Waits ``seconds``, or until a stop is requested. Raises BrokenPipeError if nobody reads the output any
-        more."""
+        """Waits ``seconds``, or until a stop is requested. Raises BrokenPipeError if the output's reader is gone."""
         for descriptor, _ in self._poll.poll(seconds * 1000):
             if descriptor == self._output:
                 raise BrokenPipeError
 
 
 class OutputSink:
-    """Writes to a descriptor. To a pipe it never writes more than fits, so that it notices a stop at once."""
+    """Writes to a descriptor. Never blocks in a write to a pipe, so a stop request takes effect immediately."""
 
     def __init__(self, descriptor: int, signals: Signals) -> None:
         self._descriptor = descriptor
@@ -61,8 +60,8 @@ class OutputSink:
         self._poll_or_stop.register(signals.descriptor, select.POLLIN)
 
     def write(self, data: bytes) -> int:
-        """Returns the number of bytes written: all of them unless a stop is requested; then up to the end of a line,
-        if the reader takes that much."""
+        """Writes ``data``. If a stop is requested, writes only up to the end of the current line, or less if the
+        reader does not take it. Returns the number of bytes written."""
         view, done, end, deadline = memoryview(data), 0, len(data), None
         while done < end:
             if self._signals.asked and deadline is None:
@@ -77,7 +76,7 @@ class OutputSink:
         return done
 
     def _writable(self, deadline: float | None) -> bool:
-        """Waits until the output can be written; False if a stop is requested first, or time is up."""
+        """Waits until the output can be written. Returns False if a stop is requested first, or the time is over."""
         if self._is_file:
             return True
         if deadline is None:
@@ -87,6 +86,6 @@ class OutputSink:
         return any(descriptor == self._descriptor for descriptor, _ in ready)
 
     def flush(self) -> None:
-        """Makes a file durable; does nothing for a pipe."""
+        """Syncs a file to disk; does nothing for a pipe."""
         if self._is_file:
             os.fsync(self._descriptor)

@@ -1,4 +1,4 @@
-"""Acts on the processes of ``photon up``: shows, restarts, holds, drains, pauses and ends them."""
+"""Commands for the processes of ``photon up``: show, restart, hold, drain, pause and stop them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 WORDS = click.argument("words", nargs=-1, metavar="FILE [NAME]...")  # FILE may be left out if PHOTON_CONFIG names it
 TIMEOUT = click.option("--timeout", type=click.FloatRange(min=1.0), default=180.0, show_default=True,
-                       help="Seconds to wait at most.")  # fmt: skip
+                       help="Maximum number of seconds to wait.")  # fmt: skip
 POLL_S = 0.1
 WAIT_S = 180.0
 TELL_S = 2.0
-# Time for a process to end and to import the program again, on an idle machine; its start comes on top.
+# Time for a process to stop and import the program again on an idle machine; add the time of its start.
 RESTART_S = 2.0
 STYLES = {"up": "green", "failing": "bold red", "silent": "red", "not serving": "red"}
 
 
 # -- the photon up of a run directory --------------------------------------------------------------------------------
 def place(file: Path, run: Path | None) -> Path:
-    """The run directory that FILE and --run name. Raises UsageError."""
+    """Returns the run directory given by FILE and --run. Raises UsageError."""
     from photon.config.errors import UsageError
     from photon.supervision.run_directory import run_directory
 
     if run is None and not file.is_file():
-        raise UsageError(f"{file}: no such file; name the deployment file that photon up was started with")
+        raise UsageError(f"{file}: no such file; give the deployment file that photon up was started with")
     return run_directory(file, run)
 
 
@@ -54,13 +54,13 @@ def tell(directory: Path, do: str, names: Sequence[str] = (), patience_s: float 
 def wait_for(
     directory: Path, name: str, timeout: float, is_so: Callable[[ServiceState], bool] | str, *, telling: bool = False
 ) -> ServiceState:
-    """Waits for a process to reach a state, or to satisfy a function. ``telling``: reports now and then on standard
-    error what it waits for. Raises PhotonError, also if the process started meanwhile and refused to run."""
+    """Waits for a process to reach a state, or to satisfy a function. ``telling``: from time to time, reports its
+    state on standard error. Raises PhotonError after ``timeout``, or if the process starts and refuses to run."""
     from photon.config.errors import PhotonError
     from photon.supervision.states import USAGE_EXIT
 
     began = told = time.monotonic()
-    refused_before: int | None = None  # it restarts until then
+    refused_before: int | None = None  # number of restarts at its first refusal
     while True:
         state = tell(directory, "ps", [name])[0]
         if state.state == is_so if isinstance(is_so, str) else is_so(state):
@@ -73,10 +73,10 @@ def wait_for(
         if refuses and state.restarts != refused_before:
             raise PhotonError(f"{name}: {said}")
         if now - began > timeout:
-            raise PhotonError(f"{name}: after {timeout:g} s it is {said}; photon status processes shows all")
+            raise PhotonError(f"{name}: still {said} after {timeout:g} s; see photon status processes")
         if telling and now - told > TELL_S:
             told = now
-            click.echo(f"{name}: {now - began:.0f} s, it is {said}", err=True)
+            click.echo(f"{name}: {said} after {now - began:.0f} s", err=True)
         time.sleep(POLL_S)
 
 
@@ -86,7 +86,7 @@ def _words(state: ServiceState) -> str:
 
 # -- photon status processes -----------------------------------------------------------------------------------------
 def show_processes(at: Deployed, run: Path | None = None, wait: bool = False, timeout: float = WAIT_S) -> int:
-    """Implements ``photon status processes``. Exit code 0 means that all are up."""
+    """Implements ``photon status processes``. Exit code 3: a process is not up."""
     directory = place(at.config, run)
     states = waited(lambda: tell(directory, "ps"), _all_up, timeout if wait else 0.0, POLL_S)
     show(at, states, directory)
@@ -113,8 +113,8 @@ PROCESSES = (
 
 # -- restart, hold, release ------------------------------------------------------------------------------------------
 def _on_processes(done: str) -> Callable[[Callable[..., None]], Callable[..., Any]]:
-    """Declares FILE [NAME]... and --datacentre. The command gets the run directory and the names of the processes;
-    ``done`` is the JSON key of the result."""
+    """Adds FILE [NAME]... and --datacentre. The command gets the run directory and the process names; ``done`` is the
+    JSON key of the result."""
 
     def add(command: Callable[..., None]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -146,19 +146,19 @@ def _on_processes(done: str) -> Callable[[Callable[..., None]], Callable[..., An
 @_on_processes("restarted")
 @click.option("--at-once", is_flag=True, help="Restart all processes at the same time.")
 def restart(out: Printed, directory: Path, chosen: list[str], timeout: float, at_once: bool) -> None:
-    """Restart processes that photon up keeps running, one after the other.
+    """Restart processes that photon up keeps running, one after another.
 
-    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
-    processes is skipped if others are named, with a line that says so. Each one ends cleanly and is up again before
-    the next one ends; it then has the new release, settings and certificates. Replicas go first, then one datacentre
-    after the other.
+    NAME is a name shown by photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner). A kind
+    without processes is skipped, with a message, if other names are given. Each process stops cleanly and is up again
+    before the next one stops; it then has the new release, settings and certificates. Replicas are restarted first,
+    then one datacentre after another.
 
     \b
     Examples:
       photon restart photon.toml "registry r1"
       photon restart photon.toml joiner dispatcher --datacentre east
       photon restart photon.toml --datacentre east --at-once
-    Exit codes: 0 all are up again, 1 one is not (those after it were left alone), 2 wrong usage.
+    Exit codes: 0 all are up again; 1 one is not (those after it were not restarted); 2 wrong usage.
     """
     from photon.supervision.draining import in_turn
 
@@ -172,7 +172,7 @@ def restart(out: Printed, directory: Path, chosen: list[str], timeout: float, at
 
 
 def _restarted(out: Printed, directory: Path, names: list[str], timeout: float) -> dict[str, float]:
-    """Restarts processes together and waits until they are up; says when, and returns it in seconds."""
+    """Restarts processes together and waits until they are up. Prints and returns how many seconds each one took."""
     seconds: dict[str, float] = {}
     began = time.monotonic()
     before = {state.name: state.pid for state in tell(directory, "ps", names)}
@@ -190,13 +190,13 @@ def _restarted(out: Printed, directory: Path, names: list[str], timeout: float) 
 def hold(out: Printed, directory: Path, chosen: list[str], timeout: float) -> None:
     """Stop processes that photon up keeps running, until photon release.
 
-    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
-    processes is skipped if others are named, with a line that says so.
+    NAME is a name shown by photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner). A kind
+    without processes is skipped, with a message, if other names are given.
 
     \b
     Example:
       photon hold photon.toml joiner verifier
-    Exit codes: 0 they have ended, 1 one has not, 2 wrong usage.
+    Exit codes: 0 all have stopped; 1 one has not; 2 wrong usage.
     """
     tell(directory, "hold", chosen)
     for name in chosen:
@@ -208,13 +208,13 @@ def hold(out: Printed, directory: Path, chosen: list[str], timeout: float) -> No
 def release(out: Printed, directory: Path, chosen: list[str], timeout: float) -> None:
     """Start held processes again, all at once, and wait until they are up.
 
-    NAME is one of photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner); a kind without
-    processes is skipped if others are named, with a line that says so.
+    NAME is a name shown by photon status processes ("joiner east-1" or joiner-east-1), or a kind (joiner). A kind
+    without processes is skipped, with a message, if other names are given.
 
     \b
     Example:
       photon release photon.toml joiner verifier
-    Exit codes: 0 all are up, 1 one is not, 2 wrong usage.
+    Exit codes: 0 all are up; 1 one is not; 2 wrong usage.
     """
     tell(directory, "release", chosen)
     for name in chosen:
@@ -222,19 +222,17 @@ def release(out: Printed, directory: Path, chosen: list[str], timeout: float) ->
 
 
 def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | None) -> list[str]:
-    """The chosen processes, in the order of their start. Skips kinds without a process, and says so, so that one list
+    """Returns the chosen processes in start order. Skips kinds without a process, with a message, so that one list
     fits all deployments. Raises UsageError."""
     from photon.config.errors import UsageError
     from photon.fleet.processes import KINDS
 
     states = tell(directory, "ps")
     if not names and datacentre is None:
-        raise UsageError(
-            f"{verb}: nothing is named; name processes, a kind, or --datacentre; photon status processes shows them"
-        )
+        raise UsageError(f"{verb}: give processes, a kind, or --datacentre; photon status processes shows them")
     known = [state.name for state in states if datacentre in (None, state.datacentre)]
     if not known:
-        raise UsageError(f"--datacentre {datacentre}: it has no processes of its own")
+        raise UsageError(f"--datacentre {datacentre}: has no processes of its own")
     chosen: list[str] = []
     skipped: list[str] = []
     for name in names or known:
@@ -246,7 +244,7 @@ def _chosen(directory: Path, verb: str, names: Sequence[str], datacentre: str | 
     if not chosen:
         raise UsageError(f"{', '.join(names)}: no such process; there are: {', '.join(known)}")
     if skipped:
-        click.echo(f"photon: skipped, as no such process runs here: {', '.join(skipped)}", err=True)
+        click.echo(f"photon: skipped, because no such process runs here: {', '.join(skipped)}", err=True)
     return [name for name in known if name in chosen]
 
 
@@ -258,20 +256,20 @@ def _takes_out(datacentre: str = "") -> Callable[[Callable[..., int]], Callable[
 
 @click.command()
 @click.argument("name")
-@click.option("--last", is_flag=True, help="Drain the last joiner too; events of its datacentre then wait.")
+@click.option("--last", is_flag=True, help="Drain even the last joiner of its datacentre, whose events then wait.")
 @_takes_out()
 def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float, dry_run: bool) -> int:
-    """Take joiner NAME out of service. It gets no new events, finishes its own, and is held.
+    """Take joiner NAME out of service: it gets no new events, finishes those it has, and stops.
 
-    Its datacentre's other joiners get the events from then on. Refused if no other joiner is up. It stays down until
-    photon release, or until photon up is started again. In containers: docker-compose stop.
+    Other joiners of its datacentre get the new events. Refused if no other joiner is up. It stays down until photon
+    release, or until photon up is restarted. In containers: docker-compose stop.
 
     \b
     Examples:
       photon joiner drain east-1 --config photon.toml --dry-run
       photon joiner drain east-1 --config photon.toml
-    Exit codes: 0 drained and held, 1 refused, or it did not end, 2 wrong usage, 3 held, but something was still
-    undecided (the registry did not answer): its next start redoes it.
+    Exit codes: 0 drained and stopped; 1 refused, or it did not stop; 2 wrong usage; 3 stopped, but something was
+    still undecided (the registry did not answer): its next start redoes it.
     """
     from photon.supervision.draining import PATIENCE_S, check_drain, joiner_named
 
@@ -285,25 +283,24 @@ def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float,
     tell(directory, "hold", [joiner.name], PATIENCE_S)
     held = wait_for(directory, joiner.name, timeout, "held", telling=True)
     drained = held.exit_code == 0
-    words = "drained and held" if drained else "held; something was still undecided, and its next start redoes it"
+    words = "drained and held" if drained else "held; something was still undecided, so its next start redoes it"
     _say(at, {"joiner": joiner.name, "dry_run": False, "drained": drained}, f"{joiner.name}: {words}")
     return DONE if drained else ATTENTION
 
 
 @click.command()
-@_takes_out("Datacentre of the dispatcher; default: the only one.")
+@_takes_out("Datacentre of the dispatcher (default: the only one).")
 def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
     """Stop a datacentre's dispatchers until they are resumed.
 
-    Events without a verdict wait in its state. Another datacentre that reads the same logs
-    goes on. It stays paused until it is resumed, or until photon up is started
-    again. In containers: docker-compose stop.
+    Events without a verdict stay in the dispatchers' state. Other datacentres that read the same logs continue. The
+    dispatchers stay paused until they are resumed, or photon up is restarted. In containers: docker-compose stop.
 
     \b
     Examples:
       photon dispatcher pause --config photon.toml --datacentre east --dry-run
       photon dispatcher pause --config photon.toml --datacentre east
-    Exit codes: 0 it is paused, 1 it does not end, 2 wrong usage.
+    Exit codes: 0 paused; 1 a dispatcher did not stop in time; 2 wrong usage.
     """
     from photon.supervision.draining import dispatchers_of, readers_left
 
@@ -312,7 +309,9 @@ def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
     chosen = dispatchers_of(states, at.datacentre)
     names, others = [state.name for state in chosen], readers_left(states, chosen)
     if not others:
-        click.echo("photon: no other datacentre reads these logs: a log deleted meanwhile is never read", err=True)
+        click.echo(
+            "photon: no other datacentre reads these logs: one deleted during the pause is never read", err=True
+        )
     said = {"dispatchers": names, "reading_on": others, "dry_run": dry_run}
     if dry_run:
         return _say(at, said, f"would be paused: {', '.join(names)}")
@@ -323,14 +322,14 @@ def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
 
 
 @click.command()
-@_takes_out("Datacentre of the dispatcher; default: the only one.")
+@_takes_out("Datacentre of the dispatcher (default: the only one).")
 def resume(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
-    """Start a paused dispatcher again, and wait until it is up.
+    """Start a datacentre's paused dispatchers again, and wait until they are up.
 
     \b
     Example:
       photon dispatcher resume --config photon.toml --datacentre east
-    Exit codes: 0 it reads, 1 it is not up, 2 wrong usage.
+    Exit codes: 0 all are up; 1 one is not; 2 wrong usage.
     """
     from photon.supervision.draining import dispatchers_of
 
@@ -356,23 +355,23 @@ def _say(at: Deployed, found: dict[str, object], line: str) -> int:
 @run_option
 @TIMEOUT
 @click.option("--no-wait", is_flag=True, help="Do not wait until new processes are up.")
-@click.option("--restart", "again", is_flag=True, help="Restart what has changed, one after the other.")
+@click.option("--restart", "again", is_flag=True, help="Restart the changed processes, one after another.")
 @dry_run
 @audited
 def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again: bool, dry_run: bool) -> int:
-    """Make the running photon up apply its changed deployment file and the operator's certificate.
+    """Apply the changed deployment file and the operator's certificate to the running photon up.
 
-    Starts new processes and waits for them; ends those no longer in the file. Others keep running. A process that
-    read a changed key at its start is reported as changed; it needs a restart to take the new settings.
-    --restart does that, one process after the other: replicas, then one datacentre after the other, each only while
-    another one joins. It first lists them, and about how long all of them take (--dry-run: only that). An invalid
-    file changes nothing.
+    Starts new processes and waits for them; stops those no longer in the file. Others keep running. A process that
+    read a changed key at its start is reported as changed; it needs a restart to use the new settings. --restart
+    restarts changed processes one after another: replicas, then one datacentre after another, each only while another
+    one joins. It first lists them and estimates the total time (--dry-run: only that). An invalid file changes
+    nothing.
 
     \b
     Examples:
       photon reload photon.toml --restart --dry-run
       photon reload photon.toml --restart
-    Exit codes: 0 done, 1 refused, or a process is not up (those after it were left alone), 2 wrong usage.
+    Exit codes: 0 done; 1 refused, or a process is not up (those after it were not restarted); 2 wrong usage.
     """
     from photon.supervision.control import Changes, Request, ask
     from photon.supervision.draining import in_turn
@@ -383,8 +382,8 @@ def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again:
     rows = {"started": changes.started, "ended": changes.ended, "changed": [state.name for state in turn],
             "keys": changes.keys}  # fmt: skip
     takes_s = round(sum(RESTART_S + (state.start_s or 0.0) for state in turn), 1)
-    said = f"restarted in turn, in some {takes_s:.0f} s, longer on a busy machine"
-    last = said if again else "changed; take effect at a restart"
+    said = f"restarted one after another, in about {takes_s:.0f} s (longer on a busy machine)"
+    last = said if again else "changed; take effect after a restart"
     words = {"started": "started", "ended": "ended", "changed": last}
     people = [f"keys: {', '.join(changes.keys)}"] if changes.keys else []
     people += [f"{word}: {', '.join(rows[name]) or 'none'}" for name, word in words.items()]
@@ -401,7 +400,8 @@ def reload(at: Deployed, run: Path | None, timeout: float, no_wait: bool, again:
 
 
 def _wait_for_others(file: Path, directory: Path, state: ServiceState, timeout: float) -> None:
-    """Waits until another datacentre joins while this process is away. Raises PhotonError."""
+    """Waits until another datacentre joins while the process ``state`` restarts. Raises PhotonError after
+    ``timeout``."""
     from photon.config.errors import PhotonError
     from photon.supervision.draining import nobody_joins
 
@@ -409,7 +409,7 @@ def _wait_for_others(file: Path, directory: Path, state: ServiceState, timeout: 
     while why := nobody_joins(tell(directory, "ps"), state):
         if time.monotonic() > until:
             raise PhotonError(
-                f"{state.name} was not restarted, as nothing would join meanwhile: {why}; correct that, or "
+                f"{state.name} was not restarted, because nothing would join meanwhile: {why}; fix that, or "
                 f"restart it anyway: photon restart {file} '{state.name}'"
             )
         time.sleep(POLL_S)
@@ -419,24 +419,24 @@ def _wait_for_others(file: Path, directory: Path, state: ServiceState, timeout: 
 @deployed(file=True)
 @run_option
 @click.option("--timeout", type=click.FloatRange(min=1.0), default=60.0, show_default=True,
-              help="Time limit for the end of all processes, in seconds.")  # fmt: skip
+              help="Seconds to wait until all processes have stopped.")  # fmt: skip
 @dry_run
 @audited
 def down(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> None:
-    """End what photon up runs: dispatchers, joiners, event stores, caches, registry, proxy, in this order.
+    """Stop all processes of photon up, in the order dispatchers, joiners, event stores, caches, registry, proxy.
 
-    Nothing is lost: photon up with the same file continues. Processes left by a killed photon up are ended too.
+    Nothing is lost: photon up with the same file continues. Also stops processes left by a killed photon up.
 
     \b
     Example:
       photon down photon.toml
-    Exit codes: 0 nothing runs any more (also if nothing ran), 1 something has not ended.
+    Exit codes: 0 nothing runs any more, or nothing ran; 1 a process has not stopped.
     """
     from photon.supervision.detached import running, stop_detached
 
     directory = place(at.config, run)
     ended = running(directory) if dry_run else stop_detached(directory, timeout)
-    what = "would be ended" if dry_run else "ended"
+    what = "would be stopped" if dry_run else "stopped"
     said = f"{many(len(ended), 'process', 'processes')} {what}: {', '.join(ended)}"
     people = said + ("; nothing was changed" if dry_run else "") if ended else f"nothing runs in {directory}"
     at.show({"run": str(directory), "dry_run": dry_run, "ended": ended}, people)

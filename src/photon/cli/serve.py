@@ -1,4 +1,4 @@
-"""``photon serve KIND``: one process of a deployment."""
+"""``photon serve KIND``: runs one process of a deployment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[T]], *, with_parent: bool, prompt: bool = True) -> T:
-    """Serves until SIGTERM; with ``with_parent`` also until standard input ends."""
+    """Serves until SIGTERM, or with ``with_parent`` until standard input ends."""
     from photon.config import runtime
     from photon.config.stopping import stop_event
 
@@ -37,20 +37,20 @@ COMMON = "kind config overrides stop_with_parent log_format"
 @click.argument("name", required=False)
 @config(required=False, unless=["primary"])
 @overrides
-@click.option("--datacentre", metavar="NAME", help="The datacentre; may be left out if there is only one.")
-@click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
+@click.option("--datacentre", metavar="NAME", help="Name of the datacentre; may be left out if there is only one.")
+@click.option("--stop-with-parent", is_flag=True, help="Stop when standard input ends.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True,
               help="Format of the log on standard error.")  # fmt: skip
 @click.option("--listen", metavar="HOST:PORT",
-              help="Listen here; default: --address (joiner, dispatcher), else the file's address.")  # fmt: skip
+              help="Listen here (default: --address, otherwise the address in the file).")  # fmt: skip
 @click.option("--address", metavar="HOST:PORT",
-              help="Joiner, dispatcher: address for other processes, if it is not in the file; "
+              help="Joiner, dispatcher: public address, if it is not in the file; "
               "auto:PORT uses this machine's host name.")  # fmt: skip
 @click.option(
     "--accept-damaged-log",
     is_flag=True,
     help="Joiner: start although a part of the slot's redo log is unreadable: set it aside, give up "
-    "its unwritten registrations, and let their events be joined again (docs/verification.md).",
+    "its unwritten registrations, and join their events again (docs/verification.md).",
 )
 @click.option(
     "--accept-lost-offsets",
@@ -58,39 +58,39 @@ COMMON = "kind config overrides stop_with_parent log_format"
     help="Relay: continue after messages that a topic lost before they were read (docs/kafka.md).",
 )
 @click.option("--read-from", metavar="beginning|end|TIME", default="beginning", show_default=True,
-              help="Dispatcher without state: where to begin in existing logs; TIME: 2h (ago), ISO, "
+              help="Dispatcher without state: where to start in existing logs; TIME: 2h (ago), ISO, "
               "epoch seconds.")  # fmt: skip
-@click.option("--join", "join_name", metavar="NAME", help="Event store without --datacentre: the join.")
-@click.option("--primary", type=PLACE, help="Event store without --datacentre: the primary logs.")
+@click.option("--join", "join_name", metavar="NAME", help="Event store without --datacentre: name of the join.")
+@click.option("--primary", type=PLACE, help="Event store without --datacentre: directory of the primary logs.")
 @click.option("--state", type=PATH, help="Event store without --datacentre: directory of the file map.")
 @click.option("--once", is_flag=True, help="Event store: assume that the logs will not grow.")
-@click.option("--may-be-empty", is_flag=True, help="With --once: succeed even without any primary record.")
+@click.option("--may-be-empty", is_flag=True, help="With --once: succeed even if there are no primary records.")
 @click.option("--stages", type=PATH, help="Event store: write samples of each stage to this file.")
 def serve(
     kind: str, name: str | None, config: Path | None, overrides: tuple[str, ...], datacentre: str | None,
     stop_with_parent: bool, log_format: str, **options: Any,
 ) -> int:  # fmt: skip
-    """Run one process of a deployment, KIND, until SIGTERM; NAME chooses among several.
+    """Run one process of a deployment until SIGTERM. KIND is its kind; NAME chooses one of several.
 
     \b
     Kinds:
-      registry NAME      a replica of the registry
-      datacentre [NAME] all kinds below, except those `apart` in the file, in one process: less memory and less work
-                         per event, on one core
+      registry NAME      runs a replica of the registry
+      datacentre [NAME]  runs all kinds below, except those `apart` in the file, in one process: less memory and less
+                         work per event, on one core
       eventstore         reads primary logs and answers look-ups
       cache [NAME]       keeps recent primary records in memory; the event store feeds it
-      joiner [NAME]      looks up, registers and writes, in the slot NAME; auto: a free slot that the file does not
+      joiner [NAME]      looks up, registers and writes, in the slot NAME; auto: in a free slot that the file does not
                          name (docs/dispatcher.md, Scaling)
-      dispatcher [KofN]  reads foreign logs; KofN (2of4): of several, the one that reads its share of them
+      dispatcher [KofN]  reads foreign logs; KofN (2of4): reads one share of N
       verifier           verifies all slots of a datacentre that are on this machine
-      relay other joins' published records, as logs of a join that builds on them (docs/chains.md), and
-                         topics of Kafka as logs (docs/kafka.md)
-      observe NAME-N     the Nth process of the observers of [observe.NAME] (docs/tables.md)
+      relay              copies other joins' published records, as logs of a join that builds on them
+                         (docs/chains.md), and topics of Kafka as logs (docs/kafka.md)
+      observe NAME-N     runs the Nth observer process of [observe.NAME] (docs/tables.md)
       copies             keeps copies of other datacentres' output (docs/output.md)
       spark              joins a datacentre's logs on Spark, in place of dispatcher and joiners (docs/spark.md)
-      compute [NAME] computations over published records, and their status (docs/computations.md)
-      sink [NAME] writes published records where [sink.NAME] says (docs/objects.md)
-      status             a page, /status.json, /metrics for Prometheus, /healthz
+      compute [NAME]     runs computations over published records, and serves their status (docs/computations.md)
+      sink [NAME]        writes published records where [sink.NAME] says (docs/objects.md)
+      status             serves a page, /status.json, /metrics for Prometheus, and /healthz
     Examples:
       photon serve registry r1 --config photon.toml
       photon serve datacentre east --config photon.toml
@@ -100,8 +100,8 @@ def serve(
       photon serve dispatcher --config photon.toml --datacentre east --read-from 2h
       photon serve observe dedup-1 --config photon.toml
       photon serve status --config photon.toml --datacentre east --listen 127.0.0.1:8080
-    Exit codes: 0 at SIGTERM; 3 at SIGTERM, but a joiner could not decide all events in time: its next start completes
-    them.
+    Exit codes: 0 stopped by SIGTERM; 3 the same, but a joiner could not decide all events in time: its next start
+    completes them.
     """
     from photon.assembly.room import Room, reporter
     from photon.assembly.telemetry import exporting, labels_of
@@ -116,7 +116,7 @@ def serve(
     if kind == DATACENTRE:
         datacentre = given.pop("name", None)
     at = Deployed(config, overrides, datacentre, "table")
-    # Made before the settings are read, so that no change is missed.
+    # Created before the settings are read, so that no change is missed.
     again = None if config is None else SettingsReload(config, at.load, reporter("configuration"))
     settings, member, stages = at.settings, given.pop("name", None), given.pop("stages", None)
     listen = given.pop("listen", None)

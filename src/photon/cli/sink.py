@@ -1,4 +1,4 @@
-"""``photon sink``: copies published records into another form."""
+"""``photon sink``: copies published records to other formats and systems."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 _NAME = click.option(
     "--name", default="photon", show_default=True,
-    help="Name of this sink: unique among the sinks of one target, and never changed.",
+    help="Name of this sink; unique among sinks of the target; do not change it later.",
 )  # fmt: skip
 _COMMIT_AGE = click.option(
     "--commit-age", type=DURATION, default="1s", show_default=True,
-    help="Commit this long after a batch's first record, or at 8 MiB.",
+    help="Commit a batch this long after its first record, or at 8 MiB.",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """The input of a sink."""
+    """The published records that a sink reads, and the flag that stops it."""
 
     at: Deployed
     output: Path | None
@@ -56,7 +56,7 @@ class _Published:
 
 
 def _published(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Declares the options of a sink's input. The command gets ``source``, a _Published ended by signals."""
+    """Adds the options of a sink's input. The command gets ``source``, a _Published that signals stop."""
     import functools
 
     @functools.wraps(command)
@@ -69,19 +69,19 @@ def _published(command: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",),
                      show_default=True, help="Kind of records; may be repeated."),
-        click.option("--follow", is_flag=True, help="Continue with new records, until SIGTERM."),
+        click.option("--follow", is_flag=True, help="Wait for new records until SIGTERM."),
         click.option("--cleared-only", is_flag=True,
-                     help="Only cleared records: valid even if a slot is retired; a little later."),
+                     help="Only cleared records, which stay valid even if a slot is retired; slightly later."),
     ]  # fmt: skip
     head = deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
-                    datacentre="With --config: datacentre of the output; default: the only one.")  # fmt: skip
+                    datacentre="With --config: datacentre of the output (default: the only one).")  # fmt: skip
     return added(head(headed), [click.argument("output", type=PLACE, required=False), *options])
 
 
 @click.command()
 @_published
 @click.option("--into", type=PATH, required=True, metavar="DIR",
-              help="Directory for KIND/NUMBER.parquet, and manifest.jsonl, which names the valid files.")  # fmt: skip
+              help="Directory for KIND/NUMBER.parquet and manifest.jsonl, which lists the valid files.")  # fmt: skip
 @click.option("--columns", type=click.Choice(["struct", "flat"]),
               help="Payloads as structs (foreign.amount), or a column each (foreign_amount). "
               "Default: as in DIR; structs in a new one.")  # fmt: skip
@@ -105,15 +105,15 @@ def parquet(
 ) -> int:
     """Write each record once into rolled Parquet files.
 
-    It may be stopped at any moment and continues: records of files that the manifest does not name are written again.
-    OUTPUT is an output of photon join. Needs pip install 'photon-join[parquet]'.
+    Can be stopped at any moment and continued: records in files that the manifest does not list are written again.
+    OUTPUT is an output of photon join. Requires pip install 'photon-join[parquet]'.
 
     \b
     Examples:
       photon sink parquet out/ --into lake/clicks
       photon sink parquet out/ --into lake/hours --partition hour --schema types.toml
       photon sink parquet --config photon.toml --datacentre east --into lake/east --follow --roll-age 1min
-    Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
+    Exit codes: 0 everything is written, or told to stop; 1 failed; 2 wrong usage.
     """
     import time
 
@@ -137,7 +137,7 @@ def parquet(
 @click.command()
 @_published
 @click.option("--into", required=True, metavar="ADDRESS",
-              help="postgresql://USER@HOST/DATABASE, or another form that libpq knows; the password in PGPASSWORD "
+              help="postgresql://USER@HOST/DATABASE, or a form that libpq knows; give the password in PGPASSWORD "
               "or ~/.pgpass.")  # fmt: skip
 @click.option("--table", required=True, help="TABLE or SCHEMA.TABLE; created if missing.")
 @_NAME
@@ -145,14 +145,14 @@ def parquet(
 def postgres(source: _Published, into: str, table: str, name: str, commit_age: float) -> int:
     """Write each record once into a table of PostgreSQL.
 
-    Rows and cursor (table photon_sinks) are committed together; it may be ended at any moment, and with --follow the
-    server too. OUTPUT is an output of photon join. Needs pip install 'photon-join[postgres]'.
+    Rows and cursor (table photon_sinks) are committed together. Can be stopped at any moment; with --follow, the
+    server, too. OUTPUT is an output of photon join. Requires pip install 'photon-join[postgres]'.
 
     \b
     Examples:
       photon sink postgres out/ --into postgresql://billing@db/shop --table clicks
       photon sink postgres --config photon.toml --datacentre east --into service=shop --table clicks --follow
-    Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
+    Exit codes: 0 everything is written, or told to stop; 1 failed; 2 wrong usage.
     """
     from photon.config.passwords import check_password
     from photon.sinks.postgres import PostgresTarget
@@ -165,20 +165,20 @@ def postgres(source: _Published, into: str, table: str, name: str, commit_age: f
 @_published
 @click.option("--into", required=True, metavar="ADDRESS", help="kafka://HOST:PORT/TOPIC; the topic must exist.")
 @click.option("--client", type=PATH, metavar="FILE",
-              help="Properties of Kafka's clients, as librdkafka names them: security.protocol=SSL.")  # fmt: skip
+              help="File of Kafka client properties named as in librdkafka: security.protocol=SSL.")  # fmt: skip
 @_NAME
 @_COMMIT_AGE
 def kafka(source: _Published, into: str, client: Path | None, name: str, commit_age: float) -> int:
-    """Write each record once into a topic of Kafka, for readers of committed messages.
+    """Write each record once into a Kafka topic, for readers of committed messages.
 
-    Records and cursor (topic TOPIC-photon-cursors) are one transaction; it may be ended at any moment, and with
-    --follow brokers too. OUTPUT is an output of photon join. Needs pip install 'photon-join[kafka]'.
+    Records and cursor (topic TOPIC-photon-cursors) are written in one transaction. Can be stopped at any moment; with
+    --follow, brokers, too. OUTPUT is an output of photon join. Requires pip install 'photon-join[kafka]'.
 
     \b
     Examples:
       photon sink kafka out/ --into kafka://localhost:9092/joined
       photon sink kafka --config photon.toml --datacentre east --into kafka://k1:9092,k2:9092/joined --follow
-    Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
+    Exit codes: 0 everything is written, or told to stop; 1 failed; 2 wrong usage.
     """
     from photon.config.topic_address import client_settings, topic_address
     from photon.sinks.kafka import KafkaTarget
@@ -190,7 +190,7 @@ def kafka(source: _Published, into: str, client: Path | None, name: str, commit_
 
 
 def _say(problem: str) -> None:
-    """An empty string means that it continues."""
+    """Prints a problem on standard error. An empty string means that the sink has recovered."""
     if problem:
         say(problem)
 
@@ -210,32 +210,32 @@ def _poured(source: _Published, connect: Callable[[], Target], commit_age: float
 @click.command()
 @click.argument("output", type=PATH, required=False)
 @deployed(required=False, unless=["output"], sets=False, help="Instead of OUTPUT: the deployment file.",
-          datacentre="With --config: datacentre of the output; default: the only one.")  # fmt: skip
+          datacentre="With --config: datacentre of the output (default: the only one).")  # fmt: skip
 @click.option(
     "--into",
     type=PLACE,
     required=True,
     metavar="URL",
-    help="Write URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which names the valid files.",
+    help="Write URL/KIND/SLOT-NUMBER.jsonl.gz, and URL/manifest.jsonl, which lists the valid files.",
 )
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=("joined",), show_default=True,
               help="Kind of records; may be repeated.")  # fmt: skip
 @click.option("--removable", is_flag=True,
-              help="Write nothing; list the local final files that the manifest names.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Keep writing new files until SIGTERM.")
+              help="Write nothing; print the local final files that the manifest lists.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Wait for new files until SIGTERM.")
 def objects(
     at: Deployed, output: Path | None, into: Path, kinds: tuple[str, ...], removable: bool, follow: bool
 ) -> int:
-    """Write output files and a manifest to an object store. Each file is written whole. It may be stopped at any
-    moment and continues without writing anything twice. With --follow, files are written once they are final
-    (output.roll_age), and unfinished ones at its end. Needs pip install 'photon-join[objects]'.
+    """Write output files and a manifest to an object store. Each file is written whole. Can be stopped at any moment
+    and continued; nothing is written twice. With --follow, each file is written once it is final (output.roll_age);
+    those unfinished when it stops are written then. Requires pip install 'photon-join[objects]'.
 
     \b
     Examples:
       photon sink objects out/ --into s3://lake/clicks
       photon sink objects --config photon.toml --datacentre east --into s3://lake/east --follow
       photon sink objects out/ --into s3://lake/clicks --removable | xargs -r rm
-    Exit codes: 0 all is written, or told to end; 1 failed, 2 wrong usage.
+    Exit codes: 0 everything is written, or told to stop; 1 failed; 2 wrong usage.
     """
     import time
 
@@ -247,9 +247,9 @@ def objects(
     from photon.sinks.objects import follow as follow_output
 
     if not isinstance(into, ObjectPath):
-        raise UsageError(f"--into {into}: is not the URL of an object store; write for instance s3://BUCKET/PREFIX")
+        raise UsageError(f"--into {into}: is not the URL of an object store, such as s3://BUCKET/PREFIX")
     if removable and follow:
-        raise UsageError("--removable and --follow contradict each other; give one of them")
+        raise UsageError("--removable and --follow cannot be combined")
     place = named_place(output, at.given, at.datacentre, follow=follow)
     stop, begun = stop_flag(), time.monotonic()
 

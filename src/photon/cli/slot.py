@@ -1,4 +1,4 @@
-"""The slots of joiners: what each one owns and has written, and the retirement of one whose disk is lost."""
+"""Commands for joiner slots: show what each one owns and has written, and retire one whose disk is lost."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from photon.operations.slots.retiring import Report
 
 WAIT_S = 30.0
-SHOWN_MAX = 20  # ids of a dry run that the table shows; ``-o json`` and ``--ids`` have all
+SHOWN_MAX = 20  # maximum number of ids in a dry run's table; ``-o json`` and ``--ids`` list all
 
 
 # -- photon status slots ---------------------------------------------------------------------------------------------
 def slots(at: Deployed, name: str | None = None) -> int:
-    """Shows the registry's knowledge of each slot, and its files on this machine. For a single slot also compares its
-    witness with its files, and shows the ids that it owns in each shard: from their registration until the verifier
-    has read their records and cleared them.
+    """Shows the registry's entry of each slot, and the slot's files on this machine. For a single slot, also compares
+    its files with its witness, and counts the ids that it owns in each shard. A slot owns an id from its registration
+    until the verifier has read its record and cleared it.
 
-    Published and cleared are bytes of output. A slot whose directory is here, free and not retired is redone by
-    another joiner of its datacentre on this machine. Raises UsageError for an unknown name. Exit code 3: the
+    Published and cleared are bytes of output. If a slot's directory is on this machine and the slot is free and not
+    retired, another joiner of its datacentre here redoes it. Raises UsageError for an unknown name. Exit code 3: the
     directory here is older than the witness, or the verifier objects to lines in it.
     """
     from photon.operations.slots.operating import Here, all_slots
@@ -59,7 +59,7 @@ def _one(at: Deployed, here: Here, rows: dict[str, SlotRow], name: str) -> int:
     counts = asyncio.run(owned_by(here, name, WAIT_S)).counts if row.registry is not None else []
     witness = [_witness_json(each) for each in witness_rows(RealDisk(), row)]
     found = {"owned": [picked(each, COUNT) for each in counts], "witness": witness}
-    nothing = f"owns no id in {many(len(counts), 'shard')}"
+    nothing = f"owns no ids in {many(len(counts), 'shard')}"
     at.show(
         _slot_json(row) | found, *_lines(row), Part("witness", witness, WITNESS, ""), _owned(found["owned"], nothing)
     )
@@ -107,7 +107,8 @@ def _state(row: SlotRow) -> str:
 
 
 def _here(field: str) -> Callable[[dict[str, Any]], Any]:
-    """Reads ``field`` of a slot's files; `None` unless they are on this machine and can be read."""
+    """Returns a function that reads ``field`` of a slot's files; `None` unless they are on this machine and
+    readable."""
     return lambda row: row["disk"][field] if row["disk"] and not row["disk"]["unreadable"] else None
 
 
@@ -165,37 +166,37 @@ def _witness_json(each: WitnessRow) -> dict[str, Any]:
 @click.command()
 @click.argument("name")
 @click.option("--copy", type=PATH, metavar="DIR",
-              help="A surviving copy of the slot's output (the directory with joined/).")  # fmt: skip
+              help="A surviving copy of the slot's output (the directory that contains joined/).")  # fmt: skip
 @click.option("--ids", type=PATH, metavar="FILE",
-              help="File for the list of ids; default: in the slot's state, or the working directory.")  # fmt: skip
+              help="File for the list of ids (default: in the slot's state, or the working directory).")  # fmt: skip
 @sure
 @click.option("--wait", type=DURATION, default="5min", show_default=True,
-              help="Time limit of each step for the registry's answers, in seconds.")  # fmt: skip
+              help="Seconds to wait for the registry in each step.")  # fmt: skip
 @deployed()
 @audited
 def retire(
     at: Deployed, name: str, dry_run: bool, copy: Path | None, ids: Path | None, yes: bool, wait: float
 ) -> int:
-    """Retire slot NAME, whose disk is gone for good. Fences it, and gives up the ids that it owned.
+    """Retire slot NAME, whose disk is permanently gone. Fences it, and gives up the ids that it owned.
 
     \b
     Refused while its joiner runs or its directory is readable on this machine: starting a joiner there loses nothing,
-    but this may. Every dispatcher that still reads the logs takes the ids up again. The list of ids is
-    written first: readers of the slot's uncleared output may see exactly these twice. If the command is killed, run
-    it again to continue. A retired name is never used again.
+    but retiring may. Dispatchers that still read the logs process the ids again. The list of ids is written first:
+    readers of the slot's uncleared output may see exactly these twice. If the command is killed, run it again to
+    continue. A retired name is never used again.
     Examples:
       photon slot retire east-1 --config photon.toml --dry-run
       photon slot retire east-1 --config photon.toml --yes
       photon slot retire east-1 --config photon.toml --copy /mnt/saved/output --yes
-    Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 3 done, but the copy lacks bytes that readers may have
-    read, or no dispatcher answers that would take the ids up.
+    Exit codes: 0 done; 1 failed or refused; 2 wrong usage; 3 done, but the copy lacks bytes that readers may have
+    read, or no dispatcher that would process the ids again answers.
     """
     from photon.operations.slots import operating
 
     here = operating.Here(at.with_registry, at.base)
     asked = operating.Asked(name, copy, ids, wait)
     checked = asyncio.run(operating.check(here, asked))
-    if not checked.slot.retired:  # a begun retirement is completed without asking again
+    if not checked.slot.retired:  # a retirement that has started is completed without asking again
         must_be_said(f"retiring slot {name}, whose disk is permanently gone,", dry_run=dry_run, yes=yes)
     if dry_run:
         return _dry_run(at, here, checked, asked)
@@ -214,10 +215,10 @@ def _confirm(here: Here, checked: Checked, asked: Asked, yes: bool) -> None:
     from photon.operations.slots import operating
 
     path = operating.ids_path(here, checked, asked)
-    click.echo(f"ids that are given up are listed in {path}", err=True)
+    click.echo(f"the ids to give up are listed in {path}", err=True)
     ask(
         f"Is the disk of slot {asked.slot} of datacentre {checked.slot.datacentre} permanently gone? If it comes "
-        "back, nothing of it can be used",
+        "back, nothing on it can be used",
         yes=yes or checked.slot.retired,
     )
 
@@ -233,7 +234,7 @@ def _dry_run(at: Deployed, here: Here, checked: Checked, asked: Asked) -> int:
     document = _as_json(report, dry_run=True) | {"list": [_id_json(each) for each in entries]}
     already = "is retired already; " if checked.slot.retired else ""
     beside = "; those in the copy would be cleared instead" if report.copy is not None else ""
-    more = f"... and {len(entries) - SHOWN_MAX:,} more: --ids FILE or -o json has all"
+    more = f"... and {len(entries) - SHOWN_MAX:,} more; --ids FILE or -o json lists all"
     at.show(
         document, *_counts(report), Part("list", document["list"][:SHOWN_MAX], LISTED, ""),
         *([more] if len(entries) > SHOWN_MAX else []),
@@ -247,13 +248,13 @@ def _id_json(each: Listed) -> dict[str, Any]:
     return picked(each, f"digest event_time_ns kind token {named}")
 
 
-# -- what was done ---------------------------------------------------------------------------------------------------
+# -- result ----------------------------------------------------------------------------------------------------------
 def _counts(report: Report) -> Iterator[str | Part]:
     copy = report.copy
     yield _owned([picked(each, COUNT) for each in report.counts])
     if copy is not None:
         size = sum(copy.lengths.values())
-        yield f"the copy {copy.root}: {many(len(copy.files), 'file')}, {size:,} bytes of whole records"
+        yield f"the copy {copy.root}: {many(len(copy.files), 'file')}, {size:,} bytes of complete records"
         for name, missing in copy.lacking.items():
             yield f"  {name}: lacks {missing:,} bytes that readers may have read"
 
@@ -263,18 +264,18 @@ def _shown(report: Report, readers: dict[str, bool]) -> Iterator[str | Part]:
     yield f"slot {report.slot} is retired: {many(len(report.shards), 'shard is', 'shards are')} fenced"
     if report.copy is not None:
         cleared = many(report.copy.cleared, "id of the copy is", "ids of the copy are")
-        yield f"{cleared} cleared; readers continue there"
+        yield f"{cleared} cleared; readers continue in the copy"
     if not report.reopened:
-        yield "no ids were left to give up: done"
+        yield "no ids were left to give up"
     else:
         other = (
             f", {many(report.cleared_meanwhile, 'was', 'were')} cleared meanwhile" if report.cleared_meanwhile else ""
         )
         given_up = many(report.reopened, "id was", "ids were")
-        yield f"{given_up} given up{other}; dispatchers take them up within seconds"
+        yield f"{given_up} given up{other}; dispatchers process them again within seconds"
     yield f"{many(report.listed, 'id is', 'ids are')} listed in {report.ids_path}"
     for name, answers in readers.items():
-        says = "reads the logs" if answers else "does not answer: it takes them up when it is back"
+        says = "reads the logs" if answers else "does not answer: it processes them when it is back"
         yield f"  dispatcher of {name}: {says}"
 
 

@@ -1,4 +1,4 @@
-"""``photon status [PART]``: shows the present state of a deployment, or a part of it."""
+"""``photon status [PART]``: shows the current state of a deployment, or of a part of it."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ Look = Callable[[], list[dict[str, Any]]]
 
 
 class Shows(NamedTuple):
-    """A part that ``photon status PART`` shows."""
+    """A part of ``photon status``: its description, and the function that shows it."""
 
     shows: str
-    function: str  # module:function in photon.cli; it gets a Deployed, and those of its parameters that were given
+    function: str  # module:function in photon.cli; called with a Deployed and the options given by the user
     takes: str  # names of parameters other than --config and -o
 
 
 OVERVIEW = "overview"
 PARTS: Mapping[str, Shows] = {
     OVERVIEW: Shows(
-        "rates, lag, queues, ledger, registry, alarms, of each datacentre", "status:overview",
+        "each datacentre's rates, lag, queues, ledger, registry and alarms", "status:overview",
         "overrides datacentre urls watch web listen every",
     ),
-    "processes": Shows("what photon up keeps running here", "running:show_processes", "run wait timeout"),
+    "processes": Shows("processes that photon up keeps running here", "running:show_processes", "run wait timeout"),
     "registry": Shows("the registry's groups: leaders, lag, ids, alarms", "registry.status:groups", "overrides wait "
     "timeout"),
     "members": Shows("registry members, in the file and on each replica", "registry.status:members", "overrides"),
@@ -50,19 +50,19 @@ PARTS: Mapping[str, Shows] = {
                    "overrides replica timeout"),
     "ledger": Shows("verdicts of all events read, by hour; NAME: an output", "ledger:ledger",
                    "datacentre name watch every"),
-    "lag": Shows("how far dispatchers are behind their logs", "dispatcher:lag", "overrides datacentre"),
-    "eventstore": Shows("how far primary logs are read, and missing ones", "eventstore:show",
+    "lag": Shows("how far dispatchers lag behind their logs", "dispatcher:lag", "overrides datacentre"),
+    "eventstore": Shows("progress in primary logs, and missing logs", "eventstore:show",
                        "overrides datacentre"),
-    "cache": Shows("what cache nodes hold and find", "eventstore:caches", "overrides datacentre"),
-    "verifier": Shows("how far each slot is verified, and alarms", "verifier:show", "overrides datacentre"),
-    "compute": Shows("computations; NAME: their FILE, or their state's directory", "compute:status", "name"),
-    "slots": Shows("the joiners' slots; NAME: one, with what it owns", "slot:slots", "overrides name"),
-    "oracle": Shows("which replica hands out the tables' timestamps", "table:oracle", "overrides"),
+    "cache": Shows("records in cache nodes, and their hits", "eventstore:caches", "overrides datacentre"),
+    "verifier": Shows("the continuous verifier's progress and alarms", "verifier:show", "overrides datacentre"),
+    "compute": Shows("computations; NAME: their FILE, or their state directory", "compute:status", "name"),
+    "slots": Shows("the joiners' slots; NAME: one slot, with the ids it owns", "slot:slots", "overrides name"),
+    "oracle": Shows("the replica that hands out the tables' timestamps", "table:oracle", "overrides"),
     "wan": Shows("delays and cuts between regions", "wan:directions", "control"),
     "certificates": Shows("certificates; NAME: a file or directory", "certs:certificates", "overrides name"),
     "top": Shows("the busiest parts; NAME: processes, slots, logs or shards", "top:top",
                 "overrides datacentre name sort limit watch every"),
-    "audit": Shows("the commands that changed the deployment, and who called them", "audited:show_audit", "limit"),
+    "audit": Shows("commands that changed the deployment, and who ran them", "audited:show_audit", "limit"),
 }  # fmt: skip
 _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items())
 
@@ -70,7 +70,7 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 @click.command(
     help=f"""Show what a deployment, or a PART of it, is doing.
 
-    Asks the processes of the file, with the operator's certificate; some parts read files of this machine.
+    Asks the processes in the file, with the operator's certificate; some parts read files on this machine.
 
     \b
     Parts:
@@ -102,15 +102,15 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 @click.argument("part", type=click.Choice(list(PARTS)), default=OVERVIEW, metavar="[PART]")
 @click.argument("name", required=False)
 @click.option("--url", "urls", multiple=True, metavar="URL",
-              help="Overview, instead of --config: a status page's address; may be repeated.")  # fmt: skip
-@click.option("--control", metavar="HOST:PORT", help="wan, instead of --config: the proxy's control address.")
+              help="Overview: address of a status page, in place of --config; may be repeated.")  # fmt: skip
+@click.option("--control", metavar="HOST:PORT", help="wan: the proxy's control address, in place of --config.")
 @click.option("--watch", is_flag=True, help="Overview, top, ledger: repeat until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.1), default=2.0, show_default=True, metavar="SECONDS",
-              help="The interval of --watch and of top's figures.")  # fmt: skip
+              help="Interval of --watch and of top's figures.")  # fmt: skip
 @click.option("--web", is_flag=True, help="Overview: serve one datacentre's page from this machine, until Ctrl-C.")
-@click.option("--listen", metavar="HOST:PORT", help="With --web: the address; default: a free port of 127.0.0.1.")
+@click.option("--listen", metavar="HOST:PORT", help="With --web: listen here (default: a free port of 127.0.0.1).")
 @click.option(
-    "--wait", is_flag=True, help="processes: until all are up; registry: until every replica has caught up."
+    "--wait", is_flag=True, help="processes: wait until all are up; registry: until all replicas have caught up."
 )
 @click.option(
     "--timeout",
@@ -119,15 +119,15 @@ _LIST = "\n    ".join(f"  {name:<13} {part.shows}" for name, part in PARTS.items
 )
 @click.option("--replica", metavar="NAME", help="shards: ask this replica instead of the config group's leader.")
 @click.option("--sort", type=click.Choice(["cpu", "memory", "rate", "name"]),
-              help="top: sort by this, largest first; default: cpu for processes, else rate.")  # fmt: skip
+              help="top: sort by this, largest first (default: cpu for processes, otherwise rate).")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1),
-              help="audit: number of entries (50); top: number of lines; default: those that fit.")  # fmt: skip
+              help="audit: number of entries (default: 50); top: lines (default: as many as fit).")  # fmt: skip
 @run_option
 @deployed(
-    required=False, unless=["urls", "control"], datacentre="Only this datacentre; default: all, or the only one."
+    required=False, unless=["urls", "control"], datacentre="Only this datacentre (default: all, or the only one)."
 )
 def status(at: Deployed, part: str, **given: Any) -> int:
-    """Calls the function of the part."""
+    """Calls the function of the part with the given options."""
     chosen = PARTS[part]
     options = taken(f"status {part}", chosen.takes, "part config output_format", given)
     module, _, function = chosen.function.partition(":")
@@ -146,14 +146,14 @@ def overview(
 ) -> int:
     """Implements ``photon status`` without a part."""
     if (at.given is None) == (not urls):
-        raise click.UsageError("name a deployment file with --config, or status pages with --url")
+        raise click.UsageError("give a deployment file with --config, or status pages with --url")
     if web:
         if urls or watch:
-            raise click.UsageError("--web needs --config, and does not go with --url or --watch")
+            raise click.UsageError("--web needs --config, and cannot be combined with --url or --watch")
         _web(at, listen or FREE_PORT)
         return DONE
     if listen is not None:
-        raise click.UsageError("--listen goes with --web")
+        raise click.UsageError("--listen requires --web")
     with _looking(at, urls, every) as look:
         return _show(at, look, every if watch else None)
 
@@ -170,7 +170,7 @@ def _web(at: Deployed, listen: str) -> None:
     settings = at.settings
 
     def serving(name: str, url: str) -> None:
-        at.show({"datacentre": name, "url": url}, f"{url} shows {name}; Ctrl-C ends it")
+        at.show({"datacentre": name, "url": url}, f"{url} shows {name}; stop it with Ctrl-C")
 
     def page(stop: asyncio.Event) -> Awaitable[None]:
         room = Room(settings, at.base, stop, at.datacentre, listen=listen)
@@ -203,7 +203,7 @@ def _show(at: Deployed, look: Look, every: float | None) -> int:
 
 @contextmanager
 def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look]:
-    """Yields a function that returns the overviews. Asks the processes once before, as rates need two looks."""
+    """Yields a function that returns the overviews. Asks all processes once before, because rates need two looks."""
     if urls:
         yield lambda: [_fetched(url) for url in urls]
         return
@@ -223,7 +223,7 @@ def _looking(at: Deployed, urls: tuple[str, ...], every: float) -> Iterator[Look
 
 
 def _fetched(url: str) -> dict[str, Any]:
-    """Gets the overview from a status page. Raises PhotonError, UsageError."""
+    """Fetches the overview from a status page. Raises PhotonError, UsageError."""
     import urllib.error
     import urllib.request
 
@@ -238,6 +238,6 @@ def _fetched(url: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise PhotonError(f"{address}: no status page answers ({error}); is photon serve status running?") from None
     if not isinstance(said, dict) or "processes" not in said:
-        raise PhotonError(f"{address}: answers, but is not a status page of Photon")
-    said.pop("parts", None)  # the page's tables, in words
+        raise PhotonError(f"{address}: answers, but is not a Photon status page")
+    said.pop("parts", None)  # the page's tables, as text
     return said

@@ -1,4 +1,4 @@
-"""``photon table``: tables kept up to date by transactions and observers (docs/tables.md)."""
+"""``photon table``: manages tables kept up to date by transactions and observers (docs/tables.md)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SHOWN = 1000
 
 _database = click.option(
-    "--database", type=PATH, metavar="FILE", help="A SQLite file, in place of the tables that the deployment names."
+    "--database", type=PATH, metavar="FILE", help="A SQLite file, in place of the deployment's tables."
 )
 
 
@@ -38,12 +38,12 @@ def _on_tables(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _opened(at: Deployed, database: Path | None) -> Iterator[Tables]:
-    """Opens the tables that the options name. Raises UsageError, StoreFailed."""
+    """Opens the tables given by the options. Raises UsageError, StoreFailed."""
     from photon.tables.configured import open_tables
     from photon.tables.tables import Tables
 
     if database is not None and at.given is not None:
-        raise UsageError("name the tables by either --database or --config, not by both")
+        raise UsageError("give either --database or --config")
     if database is None:
         base, settings = at.config.parent, at.settings.tables
         if settings is not None and not settings.thrift:
@@ -56,7 +56,7 @@ def _opened(at: Deployed, database: Path | None) -> Iterator[Tables]:
 
 
 def _existing(path: Path) -> Path:
-    """Checks that the file exists: opening it would create it. Raises UsageError."""
+    """Checks that the file exists, because opening it would create it. Raises UsageError."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file; run a program that opens it, or photon table init, to create it")
     return path
@@ -68,14 +68,14 @@ def _existing(path: Path) -> Path:
 @deployed(sets=False)
 def init(at: Deployed, not_durable: bool) -> int:
     """Create a store of tables, in SQLite or HBase. Acknowledged writes survive a crash of HBase only on HDFS; on a
-    local file system, a crash may leave half a transaction. HBase does not report its file system, so state it:
-    tables.durable = true, or --not-durable.
+    local file system, a crash may leave half a transaction. HBase does not report its file system, so you must say
+    which it is: set tables.durable = true, or give --not-durable.
 
     \b
     Examples:
       photon table init --config photon.toml
       photon table init --not-durable --config photon.toml
-    Exit codes: 0 it exists, 1 failed, 2 wrong usage, or the durability of HBase is not stated.
+    Exit codes: 0 the store exists; 1 failed; 2 wrong usage, or the durability of HBase is not given.
     """
     from photon.tables.configured import open_tables
 
@@ -94,19 +94,19 @@ def init(at: Deployed, not_durable: bool) -> int:
     where = f"HBase, table {settings.table}" if settings.thrift else f"SQLite, {settings.file}"
     document = {"store": "hbase" if settings.thrift else "sqlite", "made": made, "durable": durable}
     word = "" if durable else "; NOT durable: a crash of HBase may leave transactions half done"
-    at.show(document, f"{where}: {'made' if made else 'there already'}, its oracle answers{word}")
+    at.show(document, f"{where}: {'created' if made else 'exists already'}, its oracle answers{word}")
     return DONE
 
 
-# -- looking ---------------------------------------------------------------------------------------------------------
+# -- scan ------------------------------------------------------------------------------------------------------------
 @click.command()
 @click.argument("table", required=False)
 @click.argument("row", required=False)
 @click.argument("names", nargs=-1, metavar="[COLUMN]...")
-@click.option("--locks", is_flag=True, help="Instead of rows: show locks, of TABLE or of all tables.")
-@click.option("--from", "begin", default="", metavar="ROW", help="Begin at this key.")
-@click.option("--to", "end", metavar="ROW", help="End before this key.")
-@click.option("--column", "columns", multiple=True, help="Only rows with this column; may be given several times.")
+@click.option("--locks", is_flag=True, help="Instead of rows: show locks of TABLE, or of all tables.")
+@click.option("--from", "begin", default="", metavar="ROW", help="Start at this key.")
+@click.option("--to", "end", metavar="ROW", help="Stop before this key.")
+@click.option("--column", "columns", multiple=True, help="Only rows with this column; may be repeated.")
 @click.option("--limit", type=click.IntRange(min=1), default=SHOWN, show_default=True, metavar="N",
               help="End after N rows.")  # fmt: skip
 @_on_tables
@@ -114,11 +114,11 @@ def scan(
     at: Deployed, database: Path | None, table: str | None, row: str | None, names: tuple[str, ...], locks: bool,
     begin: str, end: str | None, columns: tuple[str, ...], limit: int,
 ) -> int:  # fmt: skip
-    """Show the rows of a table, or one ROW, as of one moment. With COLUMNs, only these of ROW.
+    """Show the rows of a table, or one ROW, as of one moment. With COLUMNs, only these columns of ROW.
 
-    Without TABLE: the names of the tables. With --locks: the locks of transactions that are under way, or whose
-    client died. The next client that meets a lock of a dead one resolves it: at once on the same
-    machine, else when it is old.
+    Without TABLE, shows the names of the tables. With --locks, shows the locks of transactions that are in progress
+    or whose client died. The next client that meets a dead client's lock resolves it: at once on the same machine,
+    otherwise when it is old.
 
     \b
     Examples:
@@ -126,10 +126,10 @@ def scan(
       photon table scan clusters f1 --database clicks.db
       photon table scan --locks --config photon.toml -o json
       watch -n 1 photon table scan campaigns --column clicks --config photon.toml
-    Exit codes: 0 shown, 1 there is no such ROW, or column of it, 3 some locks are of a dead client or old.
+    Exit codes: 0 shown; 1 no such ROW, or no such column in it; 3 some locks are old or their client is dead.
     """
     if row is not None and (locks or begin or end or columns):
-        raise UsageError("ROW goes with neither --locks nor --from, --to and --column")
+        raise UsageError("ROW cannot be combined with --locks, --from, --to or --column")
     if locks:
         return _show_locks(at, database, table)
     if table is not None and row is not None:
@@ -154,7 +154,7 @@ def scan(
 
     named = sorted({column for _, values in rows for column in values})
     shown = (Column("row"), *(Column(name, partial(_value, name), str) for name in named))
-    note = [f"and more; the first {limit:,} are shown (--limit, --from)"] if more else []
+    note = [f"there are more rows; the first {limit:,} are shown (see --limit, --from)"] if more else []
     at.show(document, Part("rows", document["rows"], shown), *note)
     return DONE
 
@@ -210,19 +210,19 @@ def _show_locks(at: Deployed, database: Path | None, table: str | None) -> int:
 @click.argument("names", nargs=-1, metavar="[TABLE]...")
 @click.option("--collect", type=Duration(), metavar="AGE",
               help="First remove versions that no reader of the last AGE (10m) needs, from all tables; takes "
-              "that long. Observers do so regularly (tables.keep).")  # fmt: skip
+              "that long. Observers also do this regularly (tables.keep).")  # fmt: skip
 @_on_tables
 def verify(at: Deployed, database: Path | None, names: tuple[str, ...], collect: float | None) -> int:
-    """Check every cell. Its meta, versions and locks must fit together, and the oracle must be above them.
+    """Check every cell: its meta, versions and locks must fit together, and the oracle must be ahead of them.
 
-    It may run while transactions do.
+    Safe to run while transactions are running.
 
     \b
     Examples:
       photon table verify --config photon.toml
       photon table verify clicks campaigns --database clicks.db
       photon table verify --collect 10m --config photon.toml
-    Exit codes: 0 all is well, 3 something is not.
+    Exit codes: 0 all is well; 3 there are problems.
     """
     from photon.tables.verifying import verify as verified
 
@@ -240,7 +240,7 @@ def verify(at: Deployed, database: Path | None, names: tuple[str, ...], collect:
 
 
 def _text(value: Any) -> str:
-    """Escapes control characters: values come from anywhere and must not control a terminal."""
+    """Escapes control characters: values may come from anywhere and must not control the terminal."""
     import orjson
 
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
@@ -251,22 +251,23 @@ def _text(value: Any) -> str:
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--threads", type=click.IntRange(1, 256), default=4, show_default=True,
-              help="Observers that run at once.")  # fmt: skip
-@click.option("--once", is_flag=True, help="End when nothing is left to do.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics at this address, for Prometheus (plain HTTP).")
+              help="Maximum number of observers that run at the same time.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Stop when nothing is left to do.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at this address (plain HTTP).")
 @click.option(
     "--retire",
     metavar="OBSERVER",
-    help="Retire an observer that no program defines any more, and end; "
+    help="Retire an observer that no program defines any more, and stop; "
     "until then every change of its column is kept for it.",
 )
 @formatted
 def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: str | None, out: Printed) -> int:
     """Run the observers of a Python FILE until SIGTERM.
 
-    Any number of these may run, on any machines: they share the work. One that is killed leaves nothing undone. A new
-    observer waits some 4 s until every program knows it, and then processes existing rows. Observers also remove old
-    versions of the tables. [observe.NAME] of a deployment file keeps them running (photon up).
+    Any number of these processes may run, on any machines: they share the work. If one is killed, its work is
+    completed by another one or by its next run. A new observer waits some 4 s until every program knows it, and then
+    processes existing rows. Observers also remove old versions from the tables. [observe.NAME] in a deployment file
+    keeps them running (photon up).
 
     \b
     Examples:
@@ -274,9 +275,9 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
       photon table observe dedup.py --once -o json
       photon table observe dedup.py --retire cluster
       photon table observe dedup.py --threads 16 --metrics 127.0.0.1:9464
-    An observer that raises or exceeds its time limit costs its own cell only, which is tried again; --once tries all
-    of them again and lists those that fail.
-    Exit codes: 0 ended by a signal, or nothing is left to do; 1 failed; 2 FILE has no observers; 3 with --once,
+    If an observer raises or exceeds its time limit, only its current cell fails, and is tried again; --once tries all
+    failed cells again and lists those that still fail.
+    Exit codes: 0 stopped by a signal, or nothing is left to do; 1 failed; 2 FILE has no observers; 3 with --once,
     observers of some cells fail.
     """
     from photon.config.stopping import stop_flag
@@ -313,12 +314,12 @@ def observe(file: Path, threads: int, once: bool, metrics: str | None, retire: s
 
 
 def _retire(file: Path, observer: str, found: Sequence[Tables], out: Printed) -> int:
-    """Stops keeping changes for an observer that no program has. Raises UsageError."""
+    """Stops keeping changes for an observer that no program defines any more. Raises UsageError."""
     from photon.tables.system import without_observer
 
     published = {name for each in found for names in each.system.look().observed.values() for name in names}
     if observer not in published:
-        raise UsageError(f"--retire {observer}: no such observer; there are {', '.join(sorted(published)) or 'none'}")
+        raise UsageError(f"--retire {observer}: no such observer; known are {', '.join(sorted(published)) or 'none'}")
     if observer in {each.name for tables in found for each in tables.observers}:
         raise UsageError(f"--retire {observer}: {file} defines it; remove it there first")
     for tables in found:
@@ -337,12 +338,12 @@ ORACLE = (
 
 
 def oracle(at: Deployed) -> int:
-    """Implements ``photon status oracle``. Exit code 3: no replica leads it, or not all answer."""
+    """Implements ``photon status oracle``. Exit code 3: no replica leads the oracle, or a replica does not answer."""
     from photon.fleet.look import look_at
 
     settings = at.with_registry
     if settings.tables is None or not settings.tables.thrift:
-        raise UsageError("tables.thrift: is not in the configuration: SQLite has its timestamps in its file")
+        raise UsageError("tables.thrift: is not in the configuration: SQLite keeps its timestamps in its file")
     look, rows = asyncio.run(look_at(settings, "", ["registry"], at.tls)), list[dict[str, Any]]()
     for each in look.heard:
         row = {"replica": each.process.name, "answers": each.up}

@@ -1,5 +1,5 @@
-"""The output of commands: JSON in one line, and tables as wide as the terminal; in files and pipes tables are
-unwrapped and without spaces at the lines' ends."""
+"""Prints the output of commands: JSON on one line, or tables as wide as the terminal. In files and pipes, tables are
+not wrapped and lines have no trailing spaces."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from photon.fleet.parts import BAD, Column, Part
 if TYPE_CHECKING:
     from rich.table import Table
 
-STYLES = {BAD: "red"}  # of a part's rows; all others are rich's own
+STYLES = {BAD: "red"}  # styles of a part's rows; other names are rich's own styles
 
-Shown = str | Part | Callable[[], object]  # for people: a line, a table, or a function that prints
+Shown = str | Part | Callable[[], object]  # text output: a line, a table, or a function that prints
 
 
 def say(line: str) -> None:
-    """Prints a line of Photon's own on standard error."""
+    """Prints one of Photon's own lines on standard error."""
     click.echo(f"photon: {line}", err=True)
 
 
@@ -43,7 +43,7 @@ def show(*what: Shown) -> None:
 
 
 def draw(part: Part) -> None:
-    """Draws a table. In a file or a pipe it does without Rich, which takes longer to load than a short join takes."""
+    """Draws a table. In a file or pipe it avoids Rich, which takes longer to load than a short join takes."""
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -73,13 +73,13 @@ def table_of(part: Part) -> Table:
 
 
 def facts(said: Iterable[tuple[str, str]]) -> list[str]:
-    """Returns a line for each fact: its name and its text."""
+    """Formats each fact as a line: its name, then its text."""
     named = list(said)
     width = max((len(name) for name, _ in named), default=0)
     return [f"{name:<{width}}  {what}" for name, what in named]
 
 
 def counted(counts: Mapping[str, int], meanings: Mapping[str, str], what: str = "events") -> Part:
-    """Makes a table of the counters that are not zero, each with its meaning."""
+    """Returns a table of the counters that are not zero, with their meanings."""
     rows = [{"count": counts[name], "is": meaning} for name, meaning in meanings.items() if counts.get(name)]
     return Part("", rows, (Column(f">{what}", "count"), Column("verdicts", "is")))

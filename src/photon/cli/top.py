@@ -1,4 +1,4 @@
-"""Activity of a deployment's processes."""
+"""``photon status top``: shows the activity of a deployment's processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from photon.fleet.parts import Column, Part, bad_if
 if TYPE_CHECKING:
     from photon.cli.heads import Deployed
 
-BAR = 10  # characters for a whole core
+BAR = 10  # bar length for one whole core, in characters
 
 Look = Callable[[], dict[str, Any]]
 
@@ -30,9 +30,9 @@ def top(
     watch: bool = False,
     every: float = 2.0,
 ) -> int:
-    """``photon status top [NAME]``: activity of processes, slots, logs or shards, over one period or, with ``watch``,
-    repeatedly. ``limit``: `None` for as many lines as fit. With -o json all four views, a line each time. Exit code
-    1: nothing answers."""
+    """``photon status top [NAME]``: shows the activity of processes, slots, logs or shards over one interval, or
+    repeatedly with ``watch``. ``limit``: number of lines; `None` means as many as fit. -o json has all four views on
+    one line each time. Exit code 1: no process answers."""
     from photon.status.view import busiest
 
     view = name or "processes"

@@ -1,4 +1,4 @@
-"""Sizes, durations and moments as options take them, in the words of the configuration (``config/units.py``)."""
+"""Option types for sizes, durations and moments, written as in the configuration (``config/units.py``)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from photon.config.units import moment_ns, seconds, size
 
 
 class Size(click.ParamType[int]):
-    """``512MiB``, or a bare number of bytes."""
+    """A size: ``512MiB``, or a bare number of bytes."""
 
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Returns bytes."""
+        """Returns the size in bytes."""
         try:
             return size(int(value) if str(value).isdigit() else value)
         except ValueError as error:
@@ -24,12 +24,12 @@ class Size(click.ParamType[int]):
 
 
 class Duration(click.ParamType[float]):
-    """``100ms``, ``10s``, or a bare number of seconds."""
+    """A duration: ``100ms``, ``10s``, or a bare number of seconds."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Returns seconds."""
+        """Returns the duration in seconds."""
         try:
             return seconds(_number(value))
         except ValueError as error:
@@ -51,10 +51,9 @@ NOW = "now"
 
 
 def given_ns(option: str, value: str, now_ns: int) -> int:
-    """``now``, ``2h`` (ago), an ISO date or time (UTC without a zone), epoch seconds -> ns UTC.
+    """Parses a moment into ns UTC: ``now``, ``2h`` (ago), an ISO date or time (UTC without a zone), or epoch seconds.
 
-    ``option``: its name for people. Raises UsageError that names valid forms; also for a time after
-    ``now_ns``.
+    ``option``: its name in errors. Raises UsageError for other forms, and for a time after ``now_ns``.
     """
     if value.strip() == NOW:
         return now_ns

@@ -1,4 +1,4 @@
-"""Implements ``photon up``."""
+"""``photon up``: runs all processes of a deployment."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_
                    "in which it could not run; 0: never.")  # fmt: skip
 @click.option("--no-logs", is_flag=True, help="In the foreground: show only starts, stops and failures.")
 @click.option("--helm", type=PATH, metavar="FILE",
-              help="Only write the values for deploy/helm/photon, to run it on Kubernetes.")  # fmt: skip
-@click.option("--background", is_flag=True, hidden=True, help="How --detach starts its background process.")
+              help="Only write the values for deploy/helm/photon, to run the file on Kubernetes.")  # fmt: skip
+@click.option("--background", is_flag=True, hidden=True, help="Internal: marks the process that --detach starts.")
 @audited
 def up(
     at: Deployed, run: Path | None, detach: bool, timeout: float, unhealthy_after: float, no_logs: bool,
@@ -47,23 +47,23 @@ def up(
 ) -> int:  # fmt: skip
     """Run all processes of a deployment file on this machine, and keep them running.
 
-    A process that ends is restarted, after growing waits. Runs in the foreground until Ctrl-C (twice: kill -9) and
-    shows the processes' logs; with --detach, until photon down. Missing directories are made, except the logs'
-    directories and the key.
+    A process that stops is restarted, with increasing delays. Runs in the foreground until Ctrl-C (twice: kill -9)
+    and shows the processes' logs; with --detach, runs until photon down. Missing directories are created, except the
+    logs' directories. The key is not created.
 
     \b
     Examples:
       photon up config/examples/two_datacentres.toml
       photon up photon.toml --detach && photon status processes --config photon.toml
       photon up deploy/helm/three-zones.toml --helm values.yaml
-    Exit codes: 0 ended as told (--detach: all are up), 1 failed, 2 wrong usage or configuration.
+    Exit codes: 0 stopped as requested (with --detach: all are up); 1 failed; 2 wrong usage or configuration.
     """
     if helm is not None:
         return _written(at, helm)
     from photon.supervision.zygote import ALL, zygote
 
     made = None if detach else click.get_current_context().with_resource(zygote(ALL))
-    # Imports in parallel with it.
+    # Imports these while the zygote starts.
     from photon.cli.config import checked
     from photon.config.errors import UsageError
     from photon.supervision.run_directory import run_directory
@@ -71,7 +71,7 @@ def up(
 
     file = at.config
     if at.json and not detach:
-        raise UsageError("-o json goes with --detach")
+        raise UsageError("-o json requires --detach")
     found = checked(file)
     check_runnable(file, found.settings, found.missing)
     directory = run_directory(file, run)
@@ -84,7 +84,8 @@ def up(
 
 
 def _written(at: Deployed, helm: Path) -> int:
-    """Writes the values. Raises UsageError if the deployment cannot run in containers; then nothing is written."""
+    """Writes the values for the Helm chart. Raises UsageError if the deployment cannot run in containers; then
+    nothing is written."""
     from photon.config.disk import RealDisk
     from photon.supervision.kubernetes import values
 
@@ -104,7 +105,7 @@ def _detached(at: Deployed, run: Path, timeout: float, unhealthy_after: float) -
     try:
         states = start_detached(run, [*command, "--background"], timeout, say)
     except KeyboardInterrupt:
-        raise PhotonError("interrupted; photon up continues in the background, photon down ends it") from None
+        raise PhotonError("interrupted; photon up continues in the background; stop it with photon down") from None
     show(at, states, run)
 
 
@@ -157,7 +158,8 @@ def _attached(
 
 
 def _sayer(names: list[str], stop: asyncio.Event, *, dated: bool) -> Callable[[str, str], None]:
-    """Prints ``process | line``, each process in its colour on a terminal; ``dated``: with the time in front."""
+    """Returns a function that prints ``process | line``, coloured by process on a terminal. ``dated``: starts each
+    line with the time."""
     width = max(len(name) for name in names)
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
 
@@ -166,7 +168,7 @@ def _sayer(names: list[str], stop: asyncio.Event, *, dated: bool) -> Callable[[s
             at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} " if dated else ""
             click.echo(at + click.style(f"{name:{width}} |", fg=colours.get(name)) + f" {line}")
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # its reader is gone
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # the output's reader is gone
                 stop.set()
 
     return say

@@ -1,4 +1,5 @@
-"""The continuous verifier of a pipeline: its progress, and its standing alarms. Reads files of this machine."""
+"""Commands for a pipeline's continuous verifier: show its progress and open alarms. They read files of this
+machine."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def show(at: Deployed) -> int:
-    """``photon status verifier``. Exit code 3: alarms stand, or no verifier runs."""
+    """``photon status verifier``. Exit code 3: there are open alarms, or no verifier runs."""
     from photon.verifier.status import status_of
 
     found = status_of(RealDisk(), _pipeline(at))
@@ -34,10 +35,10 @@ def show(at: Deployed) -> int:
 @click.command()
 @click.option("--slot", "slots", multiple=True, metavar="NAME", help="Only this slot; may be repeated.")
 @sure
-@deployed(datacentre="Datacentre of the slots; may be left out if there is one.")
+@deployed(datacentre="Datacentre of the slots; may be left out if there is only one.")
 @audited
 def acknowledge(at: Deployed, slots: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Acknowledge the alarms that stand. They stay in the slots' alarms.jsonl, marked as ended.
+    """Acknowledge open alarms. They remain in the slots' alarms.jsonl, marked as ended.
 
     \b
     Examples:

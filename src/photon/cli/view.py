@@ -1,4 +1,4 @@
-"""The progress of a join on a terminal, or as plain lines elsewhere."""
+"""Shows the progress of a join: on a terminal in place, elsewhere as lines of text."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from photon.local_join.status import Status, line, missing, rates
 if TYPE_CHECKING:
     from rich.table import Table
 
-LINE_EVERY_S = 2.0  # time between two plain lines
-WINDOW_S = 3.0  # period that rates are taken over
+LINE_EVERY_S = 2.0  # seconds between two lines of text
+WINDOW_S = 3.0  # period over which rates are computed
 
 
 class ProgressView(LiveView):
@@ -25,7 +25,7 @@ class ProgressView(LiveView):
         self._last_line = -LINE_EVERY_S
 
     def show(self, status: Status) -> None:
-        """Shows the progress. Call it a few times per second."""
+        """Adds a status and shows the progress. Call it a few times per second."""
         self._history.append(status)
         while len(self._history) > 2 and status.at_s - self._history[0].at_s > WINDOW_S:
             self._history.pop(0)

@@ -1,4 +1,4 @@
-"""The proxy that delays and cuts connections between regions, and its control."""
+"""``photon wan``: runs and controls the proxy that delays and cuts connections between regions."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ T = TypeVar("T")
 
 def _controlled(command: Callable[..., Any]) -> Callable[..., Any]:
     control = click.option("--control", metavar="HOST:PORT", help="The proxy's control address.")
-    named = "The deployment file: its wan.control and [tls]."
+    named = "The deployment file, which has wan.control and [tls]."
     return control(deployed(required=False, unless=["control"], sets=False, help=named)(audited(command)))
 
 
 def _tell(at: Deployed, control: str | None, what: Callable[[WanClient], Awaitable[T]]) -> T:
-    """Connects to the proxy that the options name, in plain text if named by its address, and makes one request."""
+    """Connects to the proxy and makes one request. Uses plain text if the proxy is given by its address."""
     from photon.config.tls import WAN, towards
     from photon.lab.wan.client import WanClient
 
@@ -42,7 +42,7 @@ def _tell(at: Deployed, control: str | None, what: Callable[[WanClient], Awaitab
 
 def _control(at: Deployed, control: str | None) -> str:
     if (control is None) == (at.given is None):
-        raise UsageError("name the proxy by either --control HOST:PORT or --config FILE")
+        raise UsageError("give either --control HOST:PORT or --config FILE")
     if control is not None:
         return _checked(control)
     if at.settings.wan is None:
@@ -62,11 +62,11 @@ def _checked(control: str) -> str:
 
 @click.command("serve")
 @click.option("--routes", type=PATH, help="JSON list of routes.")
-@config(required=False, unless=("routes",), help="Instead of --routes: the deployment file, with containers' names.")
-@click.option("--control", required=True, metavar="HOST:PORT", help="Address to listen at for commands.")
+@config(required=False, unless=("routes",), help="In place of --routes: a file whose hosts are container names.")
+@click.option("--control", required=True, metavar="HOST:PORT", help="Address at which to listen for commands.")
 @click.option("--round-trip", type=DURATION, default="0s", help="Initial round trip between any two regions.")
-@click.option("--stop-with-parent", is_flag=True, help="End when standard input ends.")
-@click.option("--tls", "certificates", type=PATH, help="Directory of certificates; the control speaks mutual TLS.")
+@click.option("--stop-with-parent", is_flag=True, help="Stop when standard input ends.")
+@click.option("--tls", "certificates", type=PATH, help="Directory of certificates; commands then need mutual TLS.")
 def wan_serve(
     routes: Path | None,
     config: Path | None,
@@ -79,7 +79,7 @@ def wan_serve(
 
     A route is {"listen": "127.0.0.1:7101", "source": "east", "destination": "west", "target": "127.0.0.1:7001"}.
 
-    Or it takes the routes, and its certificate, from a deployment in containers (photon up --compose).
+    With --config, the routes and the certificate come from a deployment in containers (photon up --compose).
 
     \b
     Example:
@@ -95,9 +95,9 @@ def wan_serve(
 
     _checked(control)
     if round_trip > 2 * DELAY_S_MAX:
-        raise UsageError(f"--round-trip: at most {2 * DELAY_S_MAX:g} s")
+        raise UsageError(f"--round-trip: must be at most {2 * DELAY_S_MAX:g} s")
     if (routes is None) == (config is None):
-        raise UsageError("name the routes by either --routes FILE or --config FILE")
+        raise UsageError("give either --routes FILE or --config FILE")
     if config is not None:
         from photon.config.loader import load
         from photon.supervision.routes import gateway_routes
@@ -125,7 +125,7 @@ COLUMNS = (
 
 
 def directions(at: Deployed, control: str | None = None) -> int:
-    """``photon status wan``."""
+    """``photon status wan``: shows delays and faults between regions."""
     found = _tell(at, control, lambda client: client.directions())
     rows = [_as_json(each) for each in found]
     at.part(Part("", rows, COLUMNS))
@@ -138,18 +138,18 @@ def directions(at: Deployed, control: str | None = None) -> int:
 @_controlled
 @click.option("--round-trip", type=DURATION, help="Round trip between A and B; half of it in each direction.")
 @click.option("--delay", type=DURATION, help="One-way delay between A and B, in each direction.")
-@click.option("--cut", is_flag=True, help="Cut A and B from each other, or A from all others.")
+@click.option("--cut", is_flag=True, help="Cut the connections between A and B, or between A and all others.")
 @click.option("--fault", type=click.Choice(["drop", "reset", "refuse"]),
               help="With --cut: hold bytes back silently, reset connections, or refuse new ones.  "
                    "[default: drop]")  # fmt: skip
-@click.option("--from-all", is_flag=True, help="With --cut, instead of B: from every other region.")
-@click.option("--one-way", is_flag=True, help="With --delay or --cut: only in the direction from A.")
-@click.option("--heal", is_flag=True, help="Lift the faults between A and B, those of A, or all; delays stay.")
+@click.option("--from-all", is_flag=True, help="With --cut: in place of B, all other regions.")
+@click.option("--one-way", is_flag=True, help="With --delay or --cut: only from A to the other region.")
+@click.option("--heal", is_flag=True, help="Lift the faults between A and B, all of A's, or all; delays stay.")
 def wan_set(
     at: Deployed, a: str | None, b: str | None, control: str | None, round_trip: float | None, delay: float | None,
     cut: bool, fault: str | None, from_all: bool, one_way: bool, heal: bool,
 ) -> None:  # fmt: skip
-    """Delay, cut or heal traffic between regions A and B. Open connections too.
+    """Delay, cut or heal traffic between regions A and B. Applies to open connections too.
 
     \b
     Examples:
@@ -161,16 +161,16 @@ def wan_set(
     from photon.lab.wan.links import Fault
 
     if (round_trip is not None) + (delay is not None) + cut + heal != 1:
-        raise UsageError("give one of --round-trip, --delay, --cut and --heal")
+        raise UsageError("give exactly one of --round-trip, --delay, --cut and --heal")
     if one_way and (heal or round_trip is not None):
-        raise UsageError("--one-way goes with --delay or --cut: a round trip has both directions")
+        raise UsageError("--one-way requires --delay or --cut; a round trip covers both directions")
     if (fault is not None or from_all) and not cut:
-        raise UsageError("--fault and --from-all go with --cut")
+        raise UsageError("--fault and --from-all require --cut")
     kind, both = Fault[(fault or "drop").upper()], not one_way
     if heal:
         _tell(at, control, lambda client: client.heal(a, b))
     elif a is None or (b is not None if from_all else b is None):
-        raise UsageError("name a second region, or give --from-all" if cut else "name two regions")
+        raise UsageError("give a second region or --from-all" if cut else "give two regions")
     elif b is None:
         _tell(at, control, lambda client: client.isolate(a, kind, both=both))
     elif cut:
@@ -178,7 +178,7 @@ def wan_set(
     else:
         each = delay if delay is not None else (round_trip or 0.0) / 2
         _tell(at, control, lambda client: client.delay(a, b, each, both=both))
-    if at.json:  # silent for people; scripts get the current directions
+    if at.json:  # text output is empty; scripts get the current directions
         at.show([_as_json(each) for each in _tell(at, control, lambda client: client.directions())], "")
 
 

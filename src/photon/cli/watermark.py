@@ -1,4 +1,5 @@
-"""``photon watermark``: the event time up to which a deployment's output is complete, and waiting for one."""
+"""``photon watermark``: shows the time up to which a deployment's output is complete, or waits until it is
+reached."""
 
 from __future__ import annotations
 
@@ -26,27 +27,25 @@ _OUTPUT = click.option("--output", type=PATH, metavar="OUTPUT", help="Instead of
 
 
 @click.group(invoke_without_command=True)
-@deployed(
-    required=False, unless=["output"], sets=False, datacentre="Only this datacentre; default: each, and all combined."
-)
+@deployed(required=False, unless=["output"], sets=False, datacentre="Only this datacentre (default: each and all).")
 @_OUTPUT
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.1), default=1.0, show_default=True, metavar="SECONDS",
-              help="With --watch: the interval.")  # fmt: skip
+              help="Interval of --watch.")  # fmt: skip
 @click.pass_context
 def watermark(context: click.Context, at: Deployed, output: Path | None, watch: bool, every: float) -> int:
-    """Show up to which event time the output is complete, and what holds that back.
+    """Show up to which event time the output is complete, and what holds it back.
 
     \b
-    exact: every record older than this has been published. percentile: about 99 % of them have; waiting: number of
-    events before the percentile without a verdict. Reads the datacentres' states on this machine, and asks the
-    verifiers of the others.
+    exact: every older record has been published. percentile: about 99 % of older records have been; waiting: number
+    of events before the percentile that have no verdict. Reads the states of the datacentres on this machine, and
+    asks the verifiers of the others.
     Examples:
       photon watermark --config photon.toml
       photon watermark --config photon.toml --datacentre east --watch
       photon watermark --output out/
       photon watermark wait 2026-11-24T10:00 --final --config photon.toml
-    Exit codes: 0 shown, 3 a datacentre is silent.
+    Exit codes: 0 shown; 3 a datacentre does not answer.
     """
     if context.invoked_subcommand is not None:
         return DONE
@@ -122,7 +121,7 @@ def _time(time_ns: int | None) -> str | None:
 
 @watermark.command()
 @click.argument("moment", metavar="TIME")
-@deployed(required=False, unless=["output"], sets=False, datacentre="Only this datacentre; default: all.")
+@deployed(required=False, unless=["output"], sets=False, datacentre="Only this datacentre (default: all).")
 @click.option(
     "--final", "kind", flag_value="exact", help="Wait until all records before TIME are published (default)."
 )
@@ -135,11 +134,11 @@ def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None, out
     """Wait until records before TIME (event time) are published.
 
     \b
-    TIME: an ISO date or time (UTC if it names no zone), epoch seconds, or 2h (ago). Prints what is missing.
+    TIME: an ISO date or time (UTC if it has no zone), epoch seconds, or 2h (ago). Prints the number of open events.
     Examples:
       photon watermark wait 2026-11-24T10:00 --final --config photon.toml && bill-the-hour
       photon watermark wait 10m --percentile --timeout 60 --config photon.toml
-    Exit codes: 0 reached, 3 not reached in time, 2 wrong usage.
+    Exit codes: 0 reached; 3 not reached in time; 2 wrong usage.
     """
     time_ns = _moment_ns(moment)
     percentile = kind == "percentile"
@@ -149,7 +148,7 @@ def wait(at: Deployed, moment: str, kind: str | None, timeout: float | None, out
         if unset is not None:
             which = f"join.{unset}.written_within" if output is None else f"{unset}: written_within of its join"
             raise UsageError(
-                f"{which} is not set: unwritten lines may have any time; set it, or wait with --percentile"
+                f"{which} is not set, so lines written later may have any time; set it, or wait with --percentile"
             )
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:

@@ -1,1 +1,1 @@
-"""A deployment as a whole: its processes, how to reach them, and what they report."""
+"""A deployment as a whole: its processes, the connections to them, and their reports."""

@@ -1,4 +1,5 @@
-"""The file map's table as the deployment file describes it: where it is, how long its rows live, how to make it."""
+"""The HBase table of a file map, as configured in the deployment file: its place, its rows' lifetime, and its
+creation."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from photon.fleet.access import pipeline_named
 if TYPE_CHECKING:
     from photon.eventstore.hbase.admin import TableMade
 
-# Rows outlive the registry's ids by a quarter: an event that may still be registered can still be looked up.
+# Rows live a quarter longer than the registry's ids, so that any event that can be registered can be looked up.
 LONGER = 1.25
-INIT_SECONDS = 5.0  # time limit for a server's answer
+INIT_SECONDS = 5.0  # seconds to wait for a server's answer
 
 
 def table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:
-    """A datacentre's table. `None` if the file map is on the machine. Raises UsageError."""
+    """Returns a datacentre's table; `None` if its file map is in its state directory. Raises UsageError."""
     hbase = None if datacentre is None else settings.datacentre[datacentre].hbase
     if hbase is None:
         return None
@@ -28,21 +29,22 @@ def table_of(settings: Settings, datacentre: str | None) -> HBaseTable | None:
 
 
 def ttl_s(settings: Settings, datacentre: str) -> int | None:
-    """Lifetime of rows in seconds. `None` means unlimited. Raises UsageError if ids outlive them."""
+    """Returns the lifetime of rows in seconds; `None` means unlimited. Raises UsageError if ids live longer than
+    rows."""
     hbase, retention = settings.datacentre[datacentre].hbase, settings.registry.retention
     if hbase is None or hbase.ttl is None:
         return None if retention is None else int(retention * LONGER)
     if retention is None or hbase.ttl < retention:
-        ids = "permanently" if retention is None else f"{retention:.0f} s (registry.retention)"
+        ids = "permanently" if retention is None else f"for {retention:.0f} s (registry.retention)"
         raise UsageError(
-            f"datacentre.{datacentre}.hbase.ttl: rows would live {hbase.ttl:.0f} s and ids {ids}; rows must live "
+            f"datacentre.{datacentre}.hbase.ttl: rows would live for {hbase.ttl:.0f} s, ids {ids}; rows must live "
             "as long, so that any event that may still be registered finds its primary event; raise ttl, or remove it"
         )
     return int(hbase.ttl)
 
 
 def check(settings: Settings) -> list[str]:
-    """The tables to be made in HBase, for ``photon doctor config``. Does not check if they exist.
+    """Lists the tables to create in HBase, for ``photon doctor config``. Does not check whether they exist.
 
     Raises UsageError for settings that cannot work.
     """
@@ -55,26 +57,26 @@ def check(settings: Settings) -> list[str]:
         other = tables.setdefault((table.thrift, table.table), name)
         if other != name:
             raise UsageError(
-                f"datacentre.{name}.hbase.table: {table.table} belongs to datacentre {other}; each needs its own"
+                f"datacentre.{name}.hbase.table: {table.table} belongs to datacentre {other}; use another table"
             )
         notes.append(
             f"to be created once, if missing: table {table.table} in HBase at {table.thrift} "
             f"(photon eventstore init --config FILE --datacentre {name})"
         )
         if pipeline.hbase.admin is None:
-            notes.append(f"datacentre.{name}.hbase.admin is not set: the table must be made in HBase's own shell")
+            notes.append(f"datacentre.{name}.hbase.admin is not set: create the table in HBase's own shell")
     return notes
 
 
 def _check_tables(settings: Settings) -> list[str]:
-    """Checks ``[tables]``. Raises UsageError."""
+    """Lists notes about ``[tables]``. Raises UsageError if it cannot work."""
     tables = settings.tables
     if tables is None or not tables.thrift:
         return []
     if not settings.registry.replicas:
-        raise UsageError("tables.thrift: needs [registry.replicas.NAME], which hand out the timestamps")
+        raise UsageError("tables.thrift: needs [registry.replicas.NAME]; the replicas hand out the timestamps")
     notes = [
-        f"made once, if it is not there: table {tables.table} in HBase at {', '.join(tables.thrift)} "
+        f"to be created once, if missing: table {tables.table} in HBase at {', '.join(tables.thrift)} "
         "(photon table init --config FILE)"
     ]
     if not tables.durable:
@@ -83,7 +85,7 @@ def _check_tables(settings: Settings) -> list[str]:
 
 
 def init(settings: Settings, datacentre: str | None) -> TableMade:
-    """Makes a pipeline's table unless it is there. Raises PhotonError."""
+    """Creates a pipeline's table unless it exists. Raises PhotonError."""
     from photon.eventstore.hbase.admin import make_table
     from photon.eventstore.hbase.connection import ThriftHBase
 
@@ -91,7 +93,7 @@ def init(settings: Settings, datacentre: str | None) -> TableMade:
     table = table_of(settings, name)
     if table is None or pipeline.hbase is None:
         raise UsageError(
-            f"datacentre.{name}.hbase: is not in the configuration: its file map is in its state directory, so "
+            f"datacentre.{name}.hbase: is not in the configuration; the file map is in the state directory, so "
             "no table is needed"
         )
     hbase = ThriftHBase(table.thrift, SystemClock(), call_seconds=INIT_SECONDS)

@@ -1,6 +1,6 @@
-"""This machine and its part of a deployment, for ``photon doctor``: files, disks, limits, ports, packages.
+"""Examines this machine and its part of a deployment for ``photon doctor``: files, disks, limits, ports, packages.
 
-Changes nothing, except for a small fsync test file that it removes again.
+Changes nothing, except for a small file that it writes to measure fsync, and removes.
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ from photon.tables.tables import Tables
 DISTRIBUTION = "photon-join"
 SYNCS = 3
 PROBE_BYTES = 4096
-WALK_MAX = 100_000  # files counted below a log directory
+WALK_MAX = 100_000  # maximum number of files counted in a log directory
 UNREADABLE_MAX = 20
-SAMPLE_BYTES, SAMPLE_RECORDS = 1 << 20, 2000  # of each side, for absent keys
+SAMPLE_BYTES, SAMPLE_RECORDS = 1 << 20, 2000  # sample size on each side, to find absent keys
 ABSENT_SHOWN = 5
-STUCK_S = 3.0  # between two checks of the cells that wait for observers
+STUCK_S = 3.0  # pause between two checks of the cells that wait for observers
 TABLES_PATIENCE_S = 2.0
-CELLS_MAX = 50_000  # of each table, checked for old locks
+CELLS_MAX = 50_000  # maximum number of cells of each table checked for old locks
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([^;]*)(?:;(.*))?")
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package that this installation needs."""
+    """A package that this installation needs, and the installed version."""
 
     name: str
     wanted: str
-    found: str  # empty: it is missing
+    found: str  # empty if it is not installed
     fits: bool
 
 
@@ -87,7 +87,7 @@ class Machine:
     packages: Sequence[Package]
     files_soft: int  # RLIMIT_NOFILE
     files_hard: int
-    synchronised: bool | None  # the kernel's clock; `None` if the kernel does not say
+    synchronised: bool | None  # True if the kernel's clock is; `None` if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,14 @@ class Directory:
     what: str  # state, output, registry REPLICA or compute NAME
     path: str
     exists: bool
-    tried: str  # the directory that was measured: the path, or its nearest existing parent
-    problem: str = ""  # why it is not writable
+    tried: str  # the measured directory: the path, or its nearest existing parent
+    problem: str = ""  # why the directory is not writable
     free: int = 0
     size: int = 0
     device: int = 0
     file_system: str = ""
     network: bool = False
-    sync_s: float = 0.0  # the slowest of a few small writes with fsync
+    sync_s: float = 0.0  # time of the slowest of a few small writes with fsync
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +114,10 @@ class Logs:
     patterns: Sequence[str]
     problem: str = ""  # why the directory cannot be listed
     matched: int = 0
-    others: int = 0  # files below it that no pattern matches
+    others: int = 0  # number of files in it that no pattern matches
     unreadable: Sequence[str] = ()
     join: str = ""
-    # Texts that usually mean "no value" -> number of sampled records that have them as their key.
+    # Text that usually means "no value" -> number of sampled records with this key.
     absent_keys: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -138,9 +138,9 @@ class KeyPair:
     identity: str
     path: str
     there: bool
-    problem: str = ""  # why it is unusable
+    problem: str = ""  # why the certificate is unusable
     ends: datetime | None = None
-    key_mode: int = 0  # permission bits of the key
+    key_mode: int = 0  # permission bits of the key file
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,40 +160,41 @@ class OutputRange:
     start: int
     end: int
     why: str
-    marked: str = ""  # since when readers skip it; empty means that they stop there
-    moved: bool = False  # a finished file that is gone: archived, or lost
+    marked: str = ""  # when it was marked, so that readers skip it; empty means that they stop there
+    moved: bool = False  # a final file is gone: archived, or lost
 
 
 @dataclass(frozen=True, slots=True)
 class TablesHere:
-    """``[tables]``. If ``problem`` is set, the store did not answer and the rest is unknown."""
+    """The state of the ``[tables]`` store. If ``problem`` is set, the store did not answer and the rest is
+    unknown."""
 
     where: str
     problem: str = ""
-    oracle_problem: str = ""  # why there are no timestamps
-    stuck: int = 0  # cells waiting for observers, if the oldest one was the same in both checks
+    oracle_problem: str = ""  # why no timestamps are handed out
+    stuck: int = 0  # number of cells waiting for observers, if the oldest one was the same in both checks
     stuck_at: str = ""
-    old_locks: Sequence[str] = ()  # cells locked by a dead client, or locked for long
-    looked_at: int = 0  # cells checked for locks
-    safe_point_s: float | None = None  # since the safe point moved; `None` if it never did
+    old_locks: Sequence[str] = ()  # cells locked by a dead client, or for a long time
+    looked_at: int = 0  # number of cells checked for locks
+    safe_point_s: float | None = None  # seconds since the safe point moved; `None` if never
     keep_s: float = 0.0
-    observed: bool = False  # the deployment keeps observers running; they move the safe point
+    observed: bool = False  # the deployment runs observers, which move the safe point
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """Facts about this machine; without a deployment, only ``machine`` and ``mistakes``."""
+    """Facts about this machine. Without a deployment file, only ``machine`` and ``mistakes`` are set."""
 
     machine: Machine
-    datacentres: Sequence[str] = ()  # on this machine, as far as can be told
-    mistakes: Sequence[str] = ()  # in the configuration, each one line
+    datacentres: Sequence[str] = ()  # those on this machine, as far as can be told
+    mistakes: Sequence[str] = ()  # mistakes in the configuration, one line each
     directories: Sequence[Directory] = ()
     logs: Sequence[Logs] = ()
     ports: Sequence[Port] = ()
     pairs: Sequence[KeyPair] = ()
     key: OwnFile | None = None
     states: Sequence[OwnFile] = ()
-    tables: TablesHere | None = None  # None without [tables], or before anything has been made
+    tables: TablesHere | None = None  # `None` without [tables], or if the store does not exist yet
     ranges: Sequence[OutputRange] = ()
 
 
@@ -229,7 +230,7 @@ def _limit(value: int) -> int:
 
 
 def _packages() -> Iterator[Package]:
-    """The requirements of the installed distribution; empty if Photon is not installed as one."""
+    """Yields the requirements of the installed distribution; none if Photon is not installed as a distribution."""
     try:
         wanted = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -247,7 +248,7 @@ def _packages() -> Iterator[Package]:
 
 
 def _fits(found: str, versions: str) -> bool:
-    """Compares version numbers; that is enough for our own bounds."""
+    """Returns True if a version meets the bounds. Compares only version numbers, which is enough for our bounds."""
     have = _numbers(found)
     for bound in filter(None, (part.strip() for part in versions.split(","))):
         sign = bound[: len(bound) - len(bound.lstrip("<>=!~"))]
@@ -263,14 +264,15 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(each) for each in re.findall(r"\d+", version.split("+")[0])[:3])
 
 
-# -- where the deployment is -----------------------------------------------------------------------------------------
+# -- location of the deployment --------------------------------------------------------------------------------------
 def one_machine(settings: Settings) -> bool:
-    """True if all processes are on this machine, so no other clock is involved."""
+    """Returns True if all processes are on this machine, so that no other clock is involved."""
     return all(address.startswith(LOOPBACK) for address in listening(settings))
 
 
 def datacentres_here(settings: Settings, base: Path) -> list[str]:
-    """Datacentres with processes on this machine, as far as can be told: by a loopback address or a directory."""
+    """Returns the datacentres that seem to have processes on this machine, judged by loopback addresses and
+    directories."""
     return [
         name
         for name, pipeline in settings.datacentre.items()
@@ -302,11 +304,11 @@ def directories(settings: Settings, base: Path, here: Sequence[str]) -> list[Dir
 
 
 def _directory(datacentre: str, what: str, path: Path) -> Directory:
-    """Measures the directory; if it is missing, its nearest existing parent."""
+    """Measures a directory or, if it is missing, its nearest existing parent."""
     exists, tried = path.is_dir(), path
     while not tried.is_dir() and tried != tried.parent:
         if tried.exists():
-            return Directory(datacentre, what, str(path), False, str(tried), f"{tried} is no directory")
+            return Directory(datacentre, what, str(path), False, str(tried), f"{tried} is not a directory")
         tried = tried.parent
     try:
         disk = os.statvfs(tried)
@@ -318,7 +320,7 @@ def _directory(datacentre: str, what: str, path: Path) -> Directory:
                 raise
             free, slowest = 0, 0.0
     except OSError as error:
-        why = f"cannot be written in {tried} ({error.strerror or error})"
+        why = f"cannot write in {tried} ({error.strerror or error})"
         return Directory(datacentre, what, str(path), exists, str(tried), why)
     kind = read_type(tried)
     return Directory(
@@ -328,7 +330,7 @@ def _directory(datacentre: str, what: str, path: Path) -> Directory:
 
 
 def _sync(directory: Path) -> float:
-    """Seconds that the slowest of a few small durable writes took. Raises OSError."""
+    """Returns the time of the slowest of a few small durable writes, in seconds. Raises OSError."""
     path = directory / f".photon-doctor-{os.getpid()}-{secrets.token_hex(4)}"
     slowest = 0.0
     try:
@@ -344,7 +346,7 @@ def _sync(directory: Path) -> float:
 
 
 def tables(settings: Settings, base: Path, sleep: Callable[[float], object] = time.sleep) -> TablesHere | None:
-    """Examines the tables, twice if cells wait for observers."""
+    """Examines the tables; a second time if cells wait for observers. Returns `None` without ``[tables]``."""
     configured = settings.tables
     if configured is None or (not configured.thrift and not (base / configured.file).is_file()):
         return None
@@ -388,7 +390,7 @@ def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
         for side in reversed(SIDES):
             files = join.primary_files if side == "primary" else join.foreign_files
             directory = placed(base, pipeline.logs(side))
-            if side not in settings.relayed(name) or directory.is_dir():  # its first start makes it
+            if side not in settings.relayed(name) or directory.is_dir():  # a relay creates it at its first start
                 table = join.primary if side == "primary" else join.foreign
                 looked = _logs(name, side, directory, files, (table or {}).get("follow_links", ()))
                 absent = {} if looked.problem else _absent_keys(settings, base, pipeline.join, side, directory)
@@ -397,8 +399,8 @@ def logs(settings: Settings, base: Path, here: Sequence[str]) -> list[Logs]:
 
 
 def _absent_keys(settings: Settings, base: Path, join: str, side: Side, path: Path) -> dict[str, int]:
-    """Counts marks of absent values among the keys of a sample. Skips what it cannot read, since other checks report
-    that, and never runs user code: a record could end this process."""
+    """Counts sampled records whose key is a mark for an absent value. Skips unreadable records, which other checks
+    report. Never runs user code, because a record could kill this process."""
     try:
         adapter = adapter_of(settings, join, base)
         if type(adapter) is not ConfiguredAdapter:
@@ -470,7 +472,7 @@ def adapter_mistakes(settings: Settings, base: Path) -> list[str]:
 
 
 def topology_mistakes(settings: Settings, base: Path) -> list[str]:
-    """Files of computations that cannot be run at all. Does not run them: ``photon compute run`` does."""
+    """Lists computation files that cannot be compiled. Does not run them; ``photon compute run`` does."""
     found = []
     for name, each in settings.compute.items():
         path = base / each.file
@@ -486,9 +488,9 @@ def topology_mistakes(settings: Settings, base: Path) -> list[str]:
 
 # -- ports, secrets, states ------------------------------------------------------------------------------------------
 def ports(wanted: Mapping[str, Process], ours: Sequence[str]) -> list[Port]:
-    """Checks ports. ``wanted``: host:port -> the process that is to listen there. ``ours``: addresses at which the
-    right processes answer. If a process has no such answer, any listener counts as the right one, provided that
-    others of ours answer."""
+    """Checks ports. ``wanted``: host:port -> the process that should listen there. ``ours``: addresses at which the
+    right processes answered. Kinds that give no such answer (status, copies) count as ours if any process
+    answered."""
     return [
         _port(each.label, address, answers=address in ours or (bool(ours) and each.kind in ("status", "copies")))
         for address, each in wanted.items()
@@ -512,13 +514,13 @@ def _port(who: str, address: str, *, answers: bool) -> Port:
             if error.errno == errno.EADDRINUSE:
                 return Port(who, address, "taken")
             if error.errno == errno.EACCES:
-                return Port(who, address, "taken", "this user may not listen there")
+                return Port(who, address, "taken", "this user may not listen on this port")
             return Port(who, address, "elsewhere", error.strerror or str(error))
     return Port(who, address, "free")
 
 
 def pairs(settings: Settings, base: Path, now: datetime) -> list[KeyPair]:
-    """Certificates in this machine's directory, the authority's first."""
+    """Returns the certificates in this machine's directory, starting with the authority's."""
     if settings.tls is None:
         return []
     directory = base / settings.tls.directory
@@ -548,7 +550,7 @@ def _unusable(directory: Path, identity: str, now: datetime) -> str:
 
 
 def key(settings: Settings, base: Path) -> OwnFile | None:
-    """The key of digests. `None` if nothing needs one."""
+    """Examines the key of digests. Returns `None` if nothing needs one."""
     if not settings.datacentre:
         return None
     try:
@@ -571,12 +573,13 @@ def states(settings: Settings, base: Path, here: Sequence[str]) -> list[OwnFile]
 
 
 def output_ranges(settings: Settings, base: Path, here: Sequence[str]) -> list[OutputRange]:
-    """Published output on this machine that cannot be read: ranges that readers skip, and ranges that stop them."""
+    """Returns the unreadable ranges of published output on this machine, both those that readers skip and those that
+    stop them."""
     disk, found = RealDisk(), list[OutputRange]()
     for name in here:
         place = output_of(settings, base, name)
         for state in place.states(disk):
-            with suppress(PhotonError, OSError):  # ``states`` reports it
+            with suppress(PhotonError, OSError):  # ``states`` reports such errors
                 slot = read_slot(disk, state)
                 if state.parent.name == EXPORTS_DIRECTORY:  # a dispatcher lists no final files: its closed ones are
                     slot = replace(slot, files=tuple(replace(file, final=file.closed) for file in slot.files))

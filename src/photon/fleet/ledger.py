@@ -1,4 +1,4 @@
-"""The ledgers of a deployment: those on this machine, those reported by others, and the combined one."""
+"""Reads the ledgers of a deployment's datacentres, from this machine or from dispatchers, and combines them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def ledger_file(state: Path) -> Path:
 
 
 def read_ledger(state: Path) -> dict[str, int]:
-    """Reads the totals, and the counts outside the sum; zeros before the dispatcher has begun. Raises StateError."""
+    """Reads a ledger's totals, including the counters outside the sum. Returns zeros if the dispatcher has never run.
+    Raises StateError."""
     path = ledger_file(state)
     if not there(path):
         return dict(EMPTY)
@@ -34,7 +35,7 @@ def read_ledger(state: Path) -> dict[str, int]:
 
 
 def balances(ledger: Mapping[str, int]) -> bool:
-    """True if read = all verdicts + pending, as it must be at every moment."""
+    """Returns True if ``read`` is the sum of all verdicts and ``pending``, which must always hold."""
     return ledger["read"] == sum(ledger[name] for name in VERDICTS) + ledger["pending"]
 
 
@@ -48,8 +49,8 @@ def as_json(ledger: Ledger) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The ledger of one datacentre. ``whole`` is `None` if its hours are elsewhere; ``missing``: why nothing is
-    known."""
+    """The ledger of one datacentre. ``whole``: `None` if its hours are on another machine. ``missing``: why nothing
+    is known."""
 
     datacentre: str
     total: LedgerLine | None
@@ -59,14 +60,15 @@ class Account:
 
     @property
     def unbalanced(self) -> list[str]:
-        """Names of hours that do not balance, or ``all``."""
+        """Returns the names of hours that do not balance, or ``all`` for the totals."""
         if self.whole is not None:
             return [hour_name(hour) for hour in self.whole.unbalanced]
         return ["all"] if self.total is not None and self.total.balance else []
 
 
 def accounts(settings: Settings, base: Path) -> list[Account]:
-    """Ledgers of all datacentres in the file. Raises StateError, JournalDamaged if a local one cannot be read."""
+    """Returns the ledgers of all datacentres in the file. Raises StateError, JournalDamaged if a local one cannot be
+    read."""
     found = {
         name: _on_spark(base / pipeline.state, name, pipeline.spark_slot(name))
         if pipeline.on_spark
@@ -88,7 +90,7 @@ def _here(state: Path, name: str) -> Account | None:
 
 
 def _on_spark(state: Path, name: str, slot: str) -> Account | None:
-    """The account of a join on Spark, whose commits count over all hours."""
+    """Returns the account of a join on Spark, whose commits count totals over all hours."""
     from photon.spark.pipeline.journal import journal_of
     from photon.spark.pipeline.standing import ledger_of, read_standing
 
@@ -133,7 +135,7 @@ def together(found: Sequence[Account]) -> Together:
 
 
 def by_join(found: Sequence[Account]) -> dict[str, list[Account]]:
-    """Groups by join: each stage of a chain is its own join and counts the same events again."""
+    """Groups accounts by join. Each join in a chain has its own ledger and counts the same events again."""
     joins: dict[str, list[Account]] = {}
     for each in found:
         joins.setdefault(each.join, []).append(each)
@@ -145,7 +147,7 @@ def named(counts: Mapping[Verdict, int]) -> dict[str, int]:
 
 
 def all_as_json(found: Sequence[Account]) -> dict[str, Any]:
-    """Each datacentre's own ledger, the combined ledger of each join, and a list of missing ones."""
+    """Returns each datacentre's own ledger, the combined ledger of each join, and the list of missing ledgers."""
     joins = {join: _made(together(each)) for join, each in by_join(found).items()}
     return {
         "datacentres": {each.datacentre: _as_json(each) for each in found if each.total is not None},

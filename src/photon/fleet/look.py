@@ -1,9 +1,9 @@
-"""A deployment at one moment, as a value: ``doctor`` applies rules to it, ``status`` makes rows of it, ``top``
-compares two of them, and ``explain`` begins with one.
+"""A look: the state of a deployment at one moment, as a value. ``doctor`` applies rules to it, ``status`` makes rows
+from it, ``top`` compares two of them, and ``explain`` starts with one.
 
-Joiners that the file does not name are in the registry's list of slots, under the address of their last process.
-A silent joiner is shown as down until it is back, or until a neighbour redoes its slot (which removes the address) or
-an operator retires it.
+Joiners that are not in the file are in the registry's list of slots, with the address of their last process. A joiner
+that does not answer is shown as down until it is back, until a neighbour redoes its slot (which removes the address),
+or until an operator retires the slot.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from photon.fleet.watermarks import DatacentreWatermark
     from photon.idregistry.operate.inspection import Inspection
 
-FOUND_MAX = 256  # largest number of joiners of one datacentre that the deployment file does not name
+FOUND_MAX = 256  # maximum number of one datacentre's joiners that are not in the file
 
 
 @dataclass(frozen=True)
 class Look:
-    """The result of a look at a deployment. Parts that were not examined are empty."""
+    """The result of one look at a deployment. Parts that were not examined are empty."""
 
     at_s: float  # Unix time
     heard: Sequence[Heard] = ()
-    settings: Settings | None = None  # `None` without a usable file
+    settings: Settings | None = None  # `None` if there is no usable file
     unasked: str = ""  # why the processes were not asked
-    replicas: Mapping[str, Inspection] = field(default_factory=dict)  # of the registry, as its operator sees them
+    replicas: Mapping[str, Inspection] = field(default_factory=dict)  # registry replicas, as inspected by an operator
     watermarks: Sequence[DatacentreWatermark] = ()
     here: Here | None = None  # this machine
 
@@ -60,7 +60,8 @@ class Look:
         return [each for each in self.heard if each.process.kind in kinds]
 
     def seen_from(self, datacentre: str) -> Look:
-        """The look without other datacentres: its own processes, then those that belong to no single one."""
+        """Returns the look without other datacentres: this one's processes, then those that belong to no single
+        one."""
         own = [
             each for each in self.heard if each.process.datacentre == datacentre and each.process.kind not in COMMON
         ]
@@ -68,7 +69,7 @@ class Look:
 
 
 def processes_of(settings: Settings, datacentre: str, slots: Iterable[KnownSlot]) -> list[Process]:
-    """A datacentre's processes in the file, and its other joiners in the registry's list of slots."""
+    """Returns a datacentre's processes in the file, and its joiners that are only in the registry's list of slots."""
     named = frozenset(settings.joiners(datacentre).values()) if datacentre else ()
     found = sorted((slot.name, at) for slot, at in listed(slots, datacentre, named))[:FOUND_MAX]
     return [
@@ -80,20 +81,20 @@ def processes_of(settings: Settings, datacentre: str, slots: Iterable[KnownSlot]
 async def look_at(
     settings: Settings, datacentre: str, kinds: Sequence[str], tls: Tls | None, timeout: float = ASK_S
 ) -> Look:
-    """Asks only a datacentre's processes of these kinds, once."""
+    """Asks a datacentre's processes of these kinds once."""
     asked = [each for each in asked_of(settings, datacentre) if each.kind in kinds]
     return Look(time.time(), await gathered(tls, asked, details=True, timeout=timeout), settings)
 
 
 class Asker:
-    """Looks at several datacentres again and again. Asks a process of more than one, like the registry, only once."""
+    """Looks at several datacentres repeatedly. Asks shared processes, such as the registry, only once per look."""
 
     def __init__(self, settings: Settings, datacentres: Sequence[str], tls: Tls | None) -> None:
-        """``datacentres``: empty if all processes belong to none."""
+        """``datacentres``: empty if no process belongs to a datacentre."""
         self._settings, self._datacentres, self._tls = settings, datacentres, tls
         self._gatherer = Gatherer(tls)
         self._registry: RegistryClient | None = None
-        self._slots: Sequence[KnownSlot] = ()  # the last list holds while the registry does not answer
+        self._slots: Sequence[KnownSlot] = ()  # the last known list, used while the registry does not answer
 
     async def look(self) -> Look:
         if self._datacentres:
@@ -111,7 +112,7 @@ class Asker:
 
 
 async def _twice(settings: Settings, tls: Tls | None) -> Look:
-    """Asks twice: the second time all channels are open, so that nothing delays the clocks."""
+    """Asks twice. The second time all channels are open, so that connecting does not distort the clock comparison."""
     asker = Asker(settings, sorted(settings.datacentre), tls)
     try:
         await asker.look()
@@ -121,8 +122,8 @@ async def _twice(settings: Settings, tls: Tls | None) -> Look:
 
 
 def whole(settings: Settings, base: Path, named: Sequence[str], tell: Callable[[str], None]) -> Look:
-    """Looks at everything, including this machine. ``named``: the datacentres on it; by default guessed from
-    addresses and directories. ``tell`` receives the next step."""
+    """Looks at everything, including this machine. ``named``: datacentres on this machine; if empty, guessed from
+    addresses and directories. ``tell``: called with the name of the next step."""
     from photon.fleet import here
     from photon.fleet.watermarks import watermarks
     from photon.idregistry.operate.operator_client import OperatorClient

@@ -1,4 +1,4 @@
-"""Metrics of several processes: summed, and compared between two moments. Pure."""
+"""Sums the metrics of several processes, and compares them between two moments. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from photon.fleet.processes import READERS, Process
 
 
 class Numbers:
-    """All samples of one moment. If a process is named twice, the last one counts."""
+    """All metric samples of one moment. If a process is listed twice, its last samples count."""
 
     def __init__(self, heard: Iterable[Heard]) -> None:
         self._by_process: dict[Process, dict[str, list[Sample]]] = {}
@@ -23,7 +23,7 @@ class Numbers:
                     values.setdefault(sample.name, []).append(sample)
 
     def __iter__(self) -> Iterator[Process]:
-        """Processes that reported anything."""
+        """Yields the processes that reported samples."""
         return iter(self._by_process)
 
     def __contains__(self, process: Process) -> bool:
@@ -34,15 +34,15 @@ class Numbers:
         return [(who, sample) for who, sample in found if labels.items() <= sample.labels.items()]
 
     def sum(self, name: str, **labels: str) -> float:
-        """The sum; 0 if no process reports it."""
+        """Returns the sum of a metric; 0 if no process reports it."""
         return sum(sample.value for _, sample in self.each(name, **labels))
 
     def max(self, name: str, **labels: str) -> float:
-        """The largest value of a metric that several processes report; 0 if none does."""
+        """Returns the largest value of a metric among processes; 0 if none reports it."""
         return max((sample.value for _, sample in self.each(name, **labels)), default=0.0)
 
     def of(self, who: Process, name: str, **labels: str) -> float | None:
-        """One process's value, summed over the labels not given. `None` if it reports none."""
+        """Returns one process's value, summed over labels that are not given; `None` if it reports none."""
         found = self._by_process.get(who, {}).get(name, ())
         values = [sample.value for sample in found if labels.items() <= sample.labels.items()]
         return sum(values) if values else None
@@ -52,7 +52,7 @@ class Numbers:
         return sorted({sample.labels[label] for some in found for sample in some if label in sample.labels})
 
     def by(self, label: str, name: str) -> dict[str, float]:
-        """The highest value for each value of a label."""
+        """Returns the highest value of a metric for each value of a label."""
         found: dict[str, float] = {}
         for _, sample in self.each(name):
             key = sample.labels.get(label, "")
@@ -60,7 +60,7 @@ class Numbers:
         return found
 
     def buckets(self, name: str) -> dict[float, float]:
-        """A histogram's buckets, summed over processes: upper bound -> count up to it."""
+        """Returns a histogram's buckets, summed over processes: upper bound -> number of observations up to it."""
         found: dict[float, float] = {}
         for _, sample in self.each(f"{name}_bucket"):
             bound = float(sample.labels.get("le", "inf"))
@@ -69,11 +69,11 @@ class Numbers:
 
 
 class Change:
-    """Changes of each process since the earliest moment at which it had reported. Only reports of the same process
-    count: a restarted one may begin with counts kept on disk. Without an earlier report no rate is known."""
+    """The changes of each process's metrics since its earliest known report. Compares reports of the same process
+    only, because a restarted one may start with counts kept on disk. Without an earlier report, rates are unknown."""
 
     def __init__(self, now: Numbers, past: Iterable[tuple[float, Numbers]], now_s: float) -> None:
-        """``past``: earlier moments, oldest first."""
+        """``past``: (time, numbers) of earlier moments, oldest first."""
         self.now = now
         self._since: dict[Process, tuple[Numbers, float]] = {}
         self._before: Numbers | None = None
@@ -84,12 +84,12 @@ class Change:
                     self._since[who] = (then, now_s - at_s)
 
     def sum(self, name: str, **labels: str) -> float | None:
-        """Sum of the rates per second, for a metric that each process counts for itself."""
+        """Returns the summed rate per second of a metric that each process counts for itself; `None` if unknown."""
         found = [each for who in self._since if (each := self.of(who, name, **labels)) is not None]
         return sum(found) if found else self._silent(name, **labels)
 
     def of(self, who: Process, *names: str, **labels: str) -> float | None:
-        """Rate per second of one process, summed. `None` if unknown."""
+        """Returns one process's rate per second, summed over ``names``; `None` if unknown."""
         if who not in self._since:
             return None
         then, seconds = self._since[who]
@@ -99,44 +99,45 @@ class Change:
         return sum(known) if known else None
 
     def _silent(self, name: str, **labels: str) -> float | None:
-        """Rate of a metric for which no process has a known rate: 0 if none reports it at all."""
+        """Returns the rate of a metric for which no process's rate is known: 0 if no process reports it, else
+        `None`."""
         return None if self._before is None or self.now.each(name, **labels) else 0.0
 
     def ratio(self, part: str, rest: str) -> float | None:
-        """part / (part + rest). `None` if neither moved."""
+        """Returns part / (part + rest), from rates; `None` if unknown or both are 0."""
         of_part, of_rest = self.sum(part), self.sum(rest)
         if of_part is None or of_rest is None or of_part + of_rest == 0:
             return None
         return of_part / (of_part + of_rest)
 
     def buckets(self, name: str) -> dict[float, float]:
-        """A histogram's growth; all of it while no earlier moment is known."""
+        """Returns a histogram's growth; the whole histogram if there is no earlier moment."""
         now = self.now.buckets(name)
         return now if self._before is None else since(now, self._before.buckets(name))
 
 
 def _same(who: Process, now: Numbers, before: Numbers) -> bool:
-    """True if it is the same process at both moments."""
+    """Returns True if the process did not restart between the two moments."""
     began = "process_start_time_seconds"
     return who in before and now.of(who, began) == before.of(who, began)
 
 
 def rate(now: float, before: float | None, seconds: float) -> float | None:
-    """Rate per second. `None` if unknown. A counter that restarts counts from 0."""
+    """Returns the rate per second; `None` if unknown. A counter that was reset counts from 0."""
     if before is None or seconds <= 0:
         return None
     return (now - before if now >= before else now) / seconds
 
 
 def since(now: Mapping[float, float], before: Mapping[float, float]) -> dict[float, float]:
-    """Growth of a histogram's buckets; all of them if it restarted."""
+    """Returns the growth of a histogram's buckets; all of them if it was reset."""
     grown = {bound: count - before.get(bound, 0.0) for bound, count in now.items()}
     return dict(now) if any(count < 0 for count in grown.values()) else grown
 
 
 def quantile(buckets: Mapping[float, float], q: float) -> float | None:
-    """Interpolates linearly within a bucket, as Prometheus does. `None` if it is empty. Above the last bound the
-    result is that bound."""
+    """Returns a quantile, interpolated linearly within a bucket as Prometheus does. Returns `None` for an empty
+    histogram, and the last bound for values above it."""
     bounds = sorted(buckets)
     total = buckets[bounds[-1]] if bounds else 0.0
     if total <= 0:
@@ -153,13 +154,13 @@ def quantile(buckets: Mapping[float, float], q: float) -> float | None:
 
 
 def share_within(buckets: Mapping[float, float], bound: float) -> float | None:
-    """Share of observations up to one of the bounds."""
+    """Returns the share of observations up to ``bound``, which must be one of the bounds."""
     total = max(buckets.values(), default=0.0)
     return buckets[bound] / total if total > 0 and bound in buckets else None
 
 
 def merged_ledger(ledgers: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The sum of the ledgers of a pipeline's dispatchers."""
+    """Returns the sum of the ledgers of a pipeline's dispatchers."""
     total, hours, unbalanced = Counter[str](), dict[Any, Counter[str]](), 0
     for one in ledgers:
         total.update(one.get("total", {}))
@@ -173,7 +174,7 @@ def merged_ledger(ledgers: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def lag_rows(heard: Iterable[Heard]) -> list[dict[str, Any]]:
-    """Lagging foreign logs, as their readers report them."""
+    """Returns rows about lagging foreign logs, as reported by their readers."""
     return [
         {"datacentre": each.process.datacentre, "dispatcher": each.process.name, **row}
         for each in heard
@@ -187,7 +188,7 @@ def longest_first(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def counts_of(heard: Iterable[Heard]) -> dict[str, int]:
-    """A pipeline's ledger by column as its dispatchers count it now, ahead of the committed one."""
+    """Returns a pipeline's ledger by column as its dispatchers count it now, which is ahead of the committed one."""
     now, prefix = Numbers(heard), "photon_dispatcher"
     apart = {
         "read": "read",

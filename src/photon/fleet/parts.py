@@ -1,5 +1,5 @@
-"""Parts of a deployment: rows, which JSON shows unchanged, and columns made from them for a terminal and the status
-page."""
+"""Parts of a deployment's status: rows, which JSON shows unchanged, and the columns made from them for a terminal and
+the status page."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def words(value: object, none: str = NONE) -> str:
 
 
 class Column(NamedTuple):
-    """A displayed column. ``name``: its heading; > means right-aligned. ``value``: the row's field (default:
-    ``name``), or a function of the row; ``words`` formats it, even if unknown."""
+    """A displayed column. ``name``: its heading; a leading > right-aligns it. ``value``: field of the row (default:
+    ``name``), or a function of the row. ``words`` formats the value, even if it is `None`."""
 
     name: str
     value: str | Callable[[Any], Any] = ""
@@ -37,8 +37,8 @@ class Column(NamedTuple):
 
 
 class Part(NamedTuple):
-    """``name``: the JSON key of the rows. ``none``: text shown instead of an empty table; `None` shows its headings.
-    ``style``: a row's display style, ``bad`` if something is wrong with it."""
+    """A titled table. ``name``: JSON key of the rows. ``none``: text shown instead of an empty table; `None` shows
+    its headings. ``style``: a row's display style; ``bad`` if something is wrong with it."""
 
     name: str
     rows: Sequence[Mapping[str, Any]]
@@ -50,13 +50,13 @@ class Part(NamedTuple):
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
     def lines(self) -> list[str]:
-        """Formats a part with few rows: one line per column that has a value."""
+        """Formats a part that has few rows: one line per column that has a value."""
         width = max(len(each.head) for each in self.columns)
         named = [(each.head, each.cell(row)) for row in self.rows for each in self.columns]
         return [f"  {head:<{width}} {cell}" for head, cell in named if cell]
 
     def on_page(self) -> dict[str, Any]:
-        """The part for the status page, all values as text."""
+        """Returns the part for the status page, with all values as text."""
         return {
             "name": self.name,
             "columns": [[each.head, "" if each.right else "l"] for each in self.columns],
@@ -74,7 +74,7 @@ def bad_if(wrong: Callable[[Mapping[str, Any]], object]) -> Callable[[Mapping[st
 
 
 def picked(value: object, names: str) -> dict[str, Any]:
-    """Picks the attributes of these names, for JSON."""
+    """Returns the attributes with these names, for JSON."""
     return {name: getattr(value, name) for name in names.split()}
 
 
@@ -89,5 +89,5 @@ def time_of(ns: int | None) -> str | None:
 
 
 def moment(ns: int | None) -> str:
-    """Like ``time_of``, for a cell."""
+    """Like ``time_of``, for a table cell."""
     return time_of(ns) or NONE

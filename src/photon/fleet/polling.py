@@ -1,4 +1,4 @@
-"""Asks processes of a deployment for their metrics and details. All pollers use it."""
+"""Asks a deployment's processes for their metrics and details. Everything that polls processes uses it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from photon.config.tls import Tls, open_channel, towards, unreachable
 from photon.fleet.processes import KINDS, READERS, Process, asked_of
 
 ASK_S = 1.5
-LIST_S = 1.5  # longest wait for the registry's list of slots
-RECONNECT_MS = 2_000  # longest time until a process that came back is found
+LIST_S = 1.5  # seconds to wait for the registry's list of slots
+RECONNECT_MS = 2_000  # longest delay before a process that is back is found
 _OPTIONS = (("grpc.max_reconnect_backoff_ms", RECONNECT_MS),)
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The answer of one process. ``problem`` is set if there is none."""
+    """The answer of one process. ``problem`` is set if it did not answer."""
 
     process: Process
     families: Sequence[Family] = ()
     details: dict[str, Any] = field(default_factory=dict)
     problem: str = ""
-    asked_s: float = 0.0  # Unix times of this machine before the question and after the answer
+    asked_s: float = 0.0  # this machine's Unix times before asking and after the answer
     answered_s: float = 0.0
 
     @property
@@ -43,19 +43,20 @@ class Heard:
 
 
 class Gatherer:
-    """Asks all processes at once, each with a time limit, and keeps a channel to each. Runs on one event loop."""
+    """Asks all processes at once, each with a time limit, and keeps a channel open to each. Runs on one event
+    loop."""
 
     def __init__(
         self, tls: Tls | None, timeout: float = ASK_S, *, details: bool = True, samples: bool = True
     ) -> None:
-        """``tls``: our certificate; `None` means plain text. ``timeout``: seconds for an answer. ``details``: also
-        gets what they report besides their metrics; ``samples``: also gets the metrics."""
+        """``tls``: our certificate; `None` means plain text. ``timeout``: seconds to wait for an answer. ``details``,
+        ``samples``: whether to ask for details and for metrics."""
         self._tls, self._timeout = tls, timeout
         self._request = pb.MetricsRequest(details=details, no_samples=not samples)
         self._channels: dict[Process, grpc.aio.Channel] = {}
 
     async def gather(self, processes: Iterable[Process]) -> list[Heard]:
-        """Returns the answers of ``processes``, in order. Closes channels to other processes."""
+        """Returns the answers of ``processes``, in the same order. Closes the channels to all other processes."""
         wanted = list(dict.fromkeys(processes))
         for gone in self._channels.keys() - set(wanted):
             await self._channels.pop(gone).close(None)
@@ -86,7 +87,7 @@ class Gatherer:
 async def gathered(
     tls: Tls | None, processes: Iterable[Process], *, details: bool = False, timeout: float = ASK_S
 ) -> list[Heard]:
-    """Asks processes once: see Gatherer."""
+    """Asks processes once. See Gatherer."""
     gatherer = Gatherer(tls, timeout, details=details)
     try:
         return await gatherer.gather(processes)
@@ -95,17 +96,17 @@ async def gathered(
 
 
 def dispatchers_of(settings: Settings, datacentre: str) -> list[Process]:
-    """A datacentre's dispatchers with an address, or the join on Spark in their place."""
+    """Returns a datacentre's dispatchers that have an address, or the join on Spark in their place."""
     return [each for each in asked_of(settings, datacentre) if each.kind in READERS]
 
 
 async def healthy(process: Process, tls: Tls | None, timeout: float) -> bool:
-    """True if its gRPC health service says so within ``timeout`` seconds."""
+    """Returns True if the process's gRPC health service reports it as serving within ``timeout`` seconds."""
     async with open_channel(process.address or "", to=towards(tls, process.identity)) as channel:
         return await serves(channel, KINDS[process.kind].health, timeout) is True
 
 
 async def dispatchers_serve(settings: Settings, datacentre: str, tls: Tls | None, timeout: float) -> bool:
-    """True if all dispatchers of the datacentre are healthy, and there are some."""
+    """Returns True if the datacentre has dispatchers and all of them are healthy."""
     known = dispatchers_of(settings, datacentre)
     return bool(known) and all(await asyncio.gather(*(healthy(each, tls, timeout) for each in known)))

@@ -1,8 +1,7 @@
-"""Asks a process's gRPC health service once, with only the standard library. Containers' health checks start a new
-interpreter every few seconds for each process; importing gRPC would cost several times as much as all of this. Opens
-one HTTP/2 stream with one unary call and reads only the message of the answer. Long-lived processes use
-``photon.supervision.health``.
-"""
+"""Asks a process's gRPC health service once, using only the standard library. A container's health check starts a new
+interpreter for each process every few seconds; importing gRPC would cost several times as much as the whole check.
+Opens one HTTP/2 stream with one unary call, and reads only the message of the answer. Long-lived processes use
+``photon.supervision.health``."""
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from pathlib import Path
 from photon.config.errors import PhotonError, UsageError
 
 SERVING = b"\x08\x01"  # HealthCheckResponse with status SERVING, as protobuf writes it
-ANSWER_BYTES_MAX = 64 << 10  # largest part of an answer that is read; a health service says a few hundred bytes
-SUFFIX = ".photon.internal"  # photon.config.tls.SUFFIX, which a test compares: importing that module imports gRPC
+ANSWER_BYTES_MAX = 64 << 10  # at most this much of an answer is read; a health service sends a few hundred bytes
+SUFFIX = ".photon.internal"  # photon.config.tls.SUFFIX (a test compares them); that module imports gRPC
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _GO_AWAY = 0, 1, 3, 4, 7
 _END_STREAM, _END_HEADERS, _ACK = 1, 4, 1
@@ -23,15 +22,15 @@ _STREAM = 1
 
 
 class Unhealthy(PhotonError):
-    """The process does not answer, or says that it does not serve; the message is one line."""
+    """Raised if the process does not answer or does not serve; the message is one line."""
 
 
 def probe(
     address: str, certificates: Path | None, identity: str | None, timeout_s: float, *, alive: bool = False
 ) -> None:
-    """Returns once the process at ``host:port`` says that it serves. ``certificates``: directory of ``ca.crt`` and
-    our pair; the other must have the same identity; `None` means plain text. ``identity``: the pair to use if there
-    are several. ``alive``: also returns if the process says that it does not serve. Raises Unhealthy, UsageError."""
+    """Returns if the process at ``host:port`` serves. ``certificates``: directory of ``ca.crt`` and our certificate,
+    which the process must match in identity; `None` means plain text. ``identity``: certificate to use if there are
+    several. ``alive``: also returns if the process answers that it does not serve. Raises Unhealthy, UsageError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise UsageError(f"{address}: must be host:port")
@@ -50,11 +49,12 @@ def probe(
 
 
 def _context(directory: Path, identity: str | None) -> tuple[ssl.SSLContext, str]:
-    """A context that shows the directory's pair and trusts its authority; and the pair's DNS name."""
+    """Returns a context that presents the directory's certificate and trusts its authority, and the certificate's DNS
+    name."""
     if identity is None:
         found = sorted(path.stem for path in directory.glob("*.crt") if path.stem != "ca")
         if len(found) != 1:
-            raise UsageError(f"{directory}: has {len(found)} certificates; name one with --identity")
+            raise UsageError(f"{directory}: has {len(found)} certificates; choose one with --identity")
         identity = found[0]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -63,12 +63,12 @@ def _context(directory: Path, identity: str | None) -> tuple[ssl.SSLContext, str
         context.load_verify_locations(directory / "ca.crt")
         context.load_cert_chain(directory / f"{identity}.crt", directory / f"{identity}.key")
     except OSError as error:
-        raise UsageError(f"{directory}: ca.crt or the pair {identity} cannot be used ({error})") from None
+        raise UsageError(f"{directory}: ca.crt or the certificate {identity} cannot be used ({error})") from None
     return context, identity + SUFFIX
 
 
 def _ask(connection: socket.socket, address: str) -> bytes:
-    """Returns the answer's message; empty for an error."""
+    """Returns the message of the answer; empty for an error."""
     connection.sendall(
         _PREFACE
         + _frame(_SETTINGS, 0, 0, b"")
@@ -79,7 +79,7 @@ def _ask(connection: socket.socket, address: str) -> bytes:
     while len(received) < ANSWER_BYTES_MAX:
         more = connection.recv(4096)
         if not more:
-            raise Unhealthy(f"{address}: ends the connection without an answer")
+            raise Unhealthy(f"{address}: closed the connection without an answer")
         received += more
         while len(received) >= 9:
             length = int.from_bytes(received[:3], "big")
@@ -96,8 +96,8 @@ def _ask(connection: socket.socket, address: str) -> bytes:
                 if len(message) >= 5 and len(message) >= 5 + int.from_bytes(message[1:5], "big"):
                     return message[5:]
             elif kind == _HEADERS and stream == _STREAM and flags & _END_STREAM:
-                return b""  # an error instead of a message
-    raise Unhealthy(f"{address}: answers with more than {ANSWER_BYTES_MAX} bytes; it is not a health service")
+                return b""  # the answer is an error without a message
+    raise Unhealthy(f"{address}: sent more than {ANSWER_BYTES_MAX} bytes; it is not a health service")
 
 
 def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
@@ -105,7 +105,8 @@ def _frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
 
 
 def _request_headers() -> bytes:
-    """HPACK (RFC 7541): two entries of the static table, then literals neither indexed nor compressed."""
+    """Encodes the request headers in HPACK (RFC 7541): two entries of the static table, then literals that are
+    neither indexed nor compressed."""
     fields = {
         b":path": b"/grpc.health.v1.Health/Check",
         b":authority": b"photon",

@@ -1,7 +1,7 @@
-"""Every process that a deployment's settings define, and the properties of its kind. Pure.
+"""Lists every process that a deployment's settings define, and the properties of its kind. Pure.
 
-This is the only list of kinds: code that starts, asks, checks or breaks a deployment iterates ``processes``. A new
-kind of process is a new entry of ``KINDS``.
+This is the only list of kinds: code that starts, asks, checks or breaks a deployment iterates over ``processes``. To
+add a kind of process, add an entry to ``KINDS``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from photon.config.tls import OPERATOR, WAN
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    datacentre: str  # the datacentre whose loss takes it along; empty for none
+    datacentre: str  # the datacentre that it is lost with; empty if none
     kind: str
-    name: str  # its name among those of its kind
-    address: str | None  # host:port. `None` if it does not listen.
-    identity: str = ""  # the name in its certificate
+    name: str  # name among the processes of its kind
+    address: str | None  # host:port; `None` if it does not listen
+    identity: str = ""  # name in its certificate
     region: str = ""
-    label: str = ""  # its name in ``photon up`` and ``photon status processes``
+    label: str = ""  # name in ``photon up`` and ``photon status processes``
     # Its arguments for ``photon serve KIND``. `None` if ``photon up`` does not start it.
     arguments: tuple[str, ...] | None = None
 
@@ -45,18 +45,18 @@ Listed = Callable[[Settings], Iterable[Process]]
 class Kind:
     """The properties that all processes of a kind share."""
 
-    stage: int  # start order: it needs the stages before it
-    health: str  # name of the gRPC service under which it reports its health; empty if it has no gRPC
+    stage: int  # start order: a stage needs the stages before it
+    health: str  # name of its service in gRPC's health protocol; empty if it has no gRPC
     listed: Listed
     # MODULE:COROUTINE, called with a Room (``photon.assembly.room``); empty if not for ``photon serve``.
     serve: str = ""
-    takes: str = ""  # the names of its parameters in ``photon serve KIND``
+    takes: str = ""  # names of its parameters in ``photon serve KIND``
 
 
-# The kind that runs all parts of a datacentre that are not apart; each part is still asked separately.
+# The kind that runs all parts of a datacentre that are not ``apart``. Each part is still asked separately.
 DATACENTRE = "datacentre"
 
-Member = tuple[str, str | None, tuple[str, ...]]  # name, address, and the name again if ``photon serve`` needs it
+Member = tuple[str, str | None, tuple[str, ...]]  # name, address, name as argument of ``photon serve`` (or none)
 
 
 def _registry(settings: Settings) -> Iterator[Process]:
@@ -149,7 +149,7 @@ def _single(part: Part, wanted: Callable[[Settings, str], object] = lambda setti
 
 
 def _datacentres(settings: Settings) -> Iterator[Process]:
-    """The processes of datacentres, including replicas set to run in them."""
+    """Yields the processes of datacentres, including the replicas that are set to run in them."""
     hosts = {each.datacentre for each in settings.registry.replicas.values() if each.together}
     for name, pipeline in settings.datacentre.items():
         if settings.inside(name) or name in hosts:
@@ -157,7 +157,7 @@ def _datacentres(settings: Settings) -> Iterator[Process]:
             yield replace(found, region=settings.region(name), arguments=(name,))
 
 
-# Kinds by their name for ``photon serve``, in display order.
+# Kinds by their name in ``photon serve``, in display order.
 KINDS: Mapping[str, Kind] = {
     "dispatcher": Kind(
         5, "photon.v1.Dispatcher", _part("dispatcher", _dispatchers),
@@ -198,24 +198,24 @@ KINDS: Mapping[str, Kind] = {
 
 
 def coroutine_of(kind: str) -> Callable[..., Awaitable[object]]:
-    """Imports the coroutine that serves a kind."""
+    """Imports the coroutine that serves this kind."""
     module, _, coroutine = KINDS[kind].serve.partition(":")
     return cast("Callable[..., Awaitable[object]]", getattr(import_module(module), coroutine))
 
 
-READERS = ("dispatcher", "spark")  # kinds that read foreign logs, and report on them in the same way
-# Kinds outside any datacentre, though losing one may take a replica along.
+READERS = ("dispatcher", "spark")  # kinds that read foreign logs; their reports have the same form
+# Kinds outside datacentres (though a replica may be lost with a datacentre).
 COMMON = ("registry", "wan", "compute", "observe")
 
 
 def processes(settings: Settings) -> list[Process]:
-    """All processes of the file. Other joiners may run: see ``polling``."""
+    """Returns all processes in the file. Joiners that are not in it may also run (see ``look``)."""
     return [each for kind in KINDS.values() for each in kind.listed(settings)]
 
 
 def stages(settings: Settings) -> list[list[Process]]:
-    """Processes that ``photon up`` starts; each stage needs those before it. A datacentre's process that runs a
-    replica starts with the replicas, as separate parts need it."""
+    """Returns the processes that ``photon up`` starts; each stage needs the stages before it. A datacentre's process
+    that runs a replica starts with the replicas, because separate parts need it."""
     hosts = {each.datacentre for each in settings.registry.replicas.values() if each.together}
     found: dict[int, list[Process]] = {}
     for each in processes(settings):
@@ -226,8 +226,8 @@ def stages(settings: Settings) -> list[list[Process]]:
 
 
 def asked_of(settings: Settings, datacentre: str) -> list[Process]:
-    """Processes that tell the state of a datacentre: its own, the registry's replicas, the proxy between regions, and
-    computations over all of them."""
+    """Returns the processes to ask about a datacentre: its own, the registry's replicas, the proxy between regions,
+    computations and observers."""
     return [
         each
         for each in processes(settings)
@@ -239,20 +239,21 @@ def asked_of(settings: Settings, datacentre: str) -> list[Process]:
 
 
 def listening(settings: Settings) -> dict[str, Process]:
-    """Returns host:port -> the process that listens there."""
+    """Returns host:port -> the process that listens at it."""
     found = sorted(processes(settings), key=lambda each: each.kind == DATACENTRE)  # its process, not its parts
     return {each.address: each for each in found if each.address}
 
 
 def identities(settings: Settings) -> list[str]:
-    """Every identity that needs a certificate, including Spark jobs that register ids for a datacentre."""
+    """Returns every identity that needs a certificate, including Spark jobs that register ids for a datacentre."""
     found = [each.identity for each in processes(settings)]
     found += [identity(Role.SPARK, name) for name in settings.datacentre]
     return [*dict.fromkeys(found), OPERATOR]
 
 
 def survives(settings: Settings) -> list[str]:
-    """Sentences about the losses that the registry survives: of replicas, and of each datacentre and region."""
+    """Returns sentences that say whether the registry survives losses: of replicas, and of each datacentre and
+    region."""
     replicas = settings.registry.replicas
     if not replicas:
         return []

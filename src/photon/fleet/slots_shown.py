@@ -1,7 +1,6 @@
-"""Accepted events not yet shown to readers, for each slot of a datacentre, as reported by its joiner. Asks about all
-of its slots that the registry knows and that are not retired, so that no slot's ids are missed. A slot with a silent
-joiner holds watermarks back, unless it has nothing left to do.
-"""
+"""Finds events that each slot of a datacentre has accepted but not yet shown to readers, as its joiner reports.
+Covers all slots in the registry that are not retired, so that no slot's ids are missed. If a joiner does not answer,
+its slot holds watermarks back, unless it has nothing left to do."""
 
 from __future__ import annotations
 
@@ -26,8 +25,9 @@ from photon.verifier.watermark import SlotShown
 
 @dataclass(frozen=True, slots=True)
 class SlotsShown:
-    """Asks joiners. ``slots``: directory of the slots' states; ``known``: the registry's list; ``gather``: asks
-    processes; ``claimed``: the slot of a join on Spark, which makes a claim once everything is shown."""
+    """Asks joiners. ``slots``: directory of the slots' states; ``known``: returns the registry's list of slots;
+    ``gather``: asks processes; ``claimed``: slot of a join on Spark, left out because Spark itself reports its
+    progress."""
 
     disk: Disk
     slots: Path
@@ -62,8 +62,8 @@ class SlotsShown:
         return [self._of(each, said) for each in own if self._counts(each)]
 
     def _counts(self, slot: KnownSlot) -> bool:
-        """True if the slot belongs to a joiner. A backfill's slot has no process: its output is published elsewhere.
-        A slot that is only being redone has a process without an address."""
+        """Returns True if the slot belongs to a joiner. A backfill's slot does not: it has no process and its output
+        is published elsewhere. A slot that is being redone may have a process without an address."""
         return bool(slot.address) or self._is_here(slot.name)
 
     def _is_here(self, slot: str) -> bool:
@@ -73,7 +73,7 @@ class SlotsShown:
         if not self._is_here(slot.name):
             return SlotShown(slot.name, None, "its directory is not on this machine")
         journal = self.slots / slot.name / SPARK_NAME
-        if self.disk.exists(journal):  # of a join on Spark that runs, or ran, next to dispatchers
+        if self.disk.exists(journal):  # a join on Spark runs, or ran, next to dispatchers
             is_finished = Journal(self.disk, journal).is_finished()
             problem = "" if is_finished else "a batch of its join on Spark is not finished"
             return SlotShown(slot.name, NEVER_NS if is_finished else None, problem)

@@ -1,6 +1,6 @@
-"""The watermarks of a deployment: of each datacentre from its journal, and combined over all expected ones.
+"""Reads the watermarks of a deployment: of each datacentre, and combined over all datacentres of a join.
 
-Reads the states on this machine; asks the verifiers of others.
+Reads the journals of states on this machine, and asks the verifiers of the others.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from photon.spark.pipeline.journal import journal_of
 from photon.verifier.watermark import Asked
 
 ASK_EVERY_S = 0.25
-FIRST_S = 3.0  # longer than the time limit of a question
+FIRST_S = 3.0  # longer than the time limit of one request
 
 
 def undecided_of(state: Path, slot: str | None) -> AbstractContextManager[Asked | None]:
-    """Undecided events of a datacentre's dispatchers, or of its join on Spark, which writes ``slot``. ``None`` until
-    they have reported.
+    """Opens the undecided events of a datacentre's dispatchers, or of its join on Spark, which writes ``slot``.
+    Yields `None` until they have reported.
 
     Raises StateError, JournalDamaged, OSError on entering.
     """
@@ -50,11 +50,11 @@ class DatacentreWatermark:
     late_records: int = 0
     problem: str = ""  # why there are no watermarks
     percentile_moved_ns: int = 0
-    exact_moved_ns: int = 0  # wall clock: when the pair's times were first reported
-    slot: str | None = None  # that Spark writes; ``None``: services join
+    exact_moved_ns: int = 0  # when the pair's times were first reported (wall clock)
+    slot: str | None = None  # slot of the join on Spark; `None` if services join
 
     def waiting_before(self, time_ns: int) -> int | None:
-        """Number of events before this time without a verdict, from its state; `None` if unknown."""
+        """Returns how many events before this time have no verdict, from the state; `None` if unknown."""
         try:
             with undecided_of(self.state, self.slot) as found:
                 return None if found is None else found.before(time_ns)
@@ -64,19 +64,20 @@ class DatacentreWatermark:
 
 @dataclass(frozen=True, slots=True)
 class JoinWatermark:
-    """The lowest watermark of a join over all datacentres in the deployment file: a silent one holds it back."""
+    """The lowest watermark of a join over all datacentres in the deployment file. A silent datacentre holds it
+    back."""
 
     join: str
     exact_ns: int | None
     percentile_ns: int | None
-    waiting: int  # the maximum over datacentres: each reads every event
+    waiting: int  # maximum over datacentres, because each one reads every event
     held_by: tuple[str, ...]
 
 
 async def watermarks(
     settings: Settings, base: Path, datacentres: Sequence[str], tls: Callable[[], Tls | None]
 ) -> list[DatacentreWatermark]:
-    """Watermarks from the journals on this machine, and from the verifiers of others."""
+    """Returns the datacentres' watermarks, from journals on this machine and from the verifiers of the others."""
     places = {each: (base / settings.datacentre[each].state, settings.datacentre[each]) for each in datacentres}
     asked = [
         of_datacentre("verifier", each, each, pipeline.at("verifier")[0])
@@ -106,7 +107,7 @@ def _said(datacentre: str, join: str, state: Path, heard: Heard) -> DatacentreWa
 
 
 def _moved(pairs: Sequence[Pair]) -> tuple[int, int]:
-    """Times at which the last pair's percentile and exact watermarks were first reported."""
+    """Returns the times at which the last pair's percentile and exact watermarks were first reported."""
     last = pairs[-1] if pairs else None
     if last is None:
         return 0, 0
@@ -128,14 +129,14 @@ def of_state(datacentre: str, join: str, state: Path, slot: str | None = None) -
 
 
 class VerifierTail:
-    """Follows the watermark of a datacentre on another machine by asking its verifier repeatedly, in a thread. The
-    verifier reports its newest pair; each pair is valid by itself, so missing some does no harm."""
+    """Follows the watermark of a datacentre on another machine by repeatedly asking its verifier, in a thread. The
+    verifier reports its newest pair; each pair is valid by itself, so it does not matter if some are missed."""
 
     def __init__(
         self, settings: Settings, datacentre: str, tls: Tls | None, kinds: Collection[str],
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """``tell`` gets one line if the verifier does not answer."""
+        """``tell``: called with one line if the verifier does not answer."""
         address = settings.datacentre[datacentre].at("verifier")[0]
         self._verifier = of_datacentre("verifier", datacentre, datacentre, address)
         self._tls, self._tell, self._said = tls, tell, ""
@@ -158,8 +159,8 @@ class VerifierTail:
             await asyncio.sleep(ASK_EVERY_S)
 
     def moved(self, cursor: Cursor) -> Pair | None:
-        """Like ``photon.outputs.watermarks.WatermarkTail``. The first call waits for the verifier's answer, at most
-        FIRST_S."""
+        """Like ``photon.outputs.watermarks.WatermarkTail.moved``. The first call waits up to FIRST_S for the
+        verifier's answer."""
         self._first.wait(FIRST_S)
         with self._lock:
             return self._heard.moved(cursor)

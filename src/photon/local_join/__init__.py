@@ -1,1 +1,1 @@
-"""``photon join``: the whole pipeline of two directories on one machine."""
+"""``photon join``: runs the whole pipeline for two directories on one machine."""

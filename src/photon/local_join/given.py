@@ -1,7 +1,7 @@
 """Resolves ``--primary`` and ``--foreign``: a directory, one log, a glob, or standard input.
 
-For all readers of logs, a side is a directory with patterns. A *log* is a file with its rolled and compressed
-successors, so that nothing is lost if they appear between two runs. A glob stands only for the files that it matches.
+Log readers see a side as a directory with patterns. A *log* is a file with its rolled and compressed successors, so
+that nothing is lost if they appear between two runs. A glob selects only the files that it matches.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A side's logs. ``patterns``: `None` means those in the configuration."""
+    """A side's logs. ``patterns``: `None` means the patterns in the configuration."""
 
     directory: Path
     patterns: tuple[str, ...] | None = None
-    links: tuple[str, ...] = ()  # the directory of the target, if the user named a link
+    links: tuple[str, ...] = ()  # directory of the link's target, if the user gave a link
 
     def may_hold(self, directory: Path) -> bool:
-        """True if files below this directory would be read as logs."""
+        """Returns True if files in this directory would be read as logs."""
         real = self.directory.resolve()
         if not directory.is_relative_to(real):
             return False
@@ -53,7 +53,7 @@ class Given:
 
 
 def given(side: str, path: Path) -> Given:
-    """Resolves a path or a glob. Raises UsageError, LogDirectoryError, one line."""
+    """Resolves a path or a glob. Raises UsageError, LogDirectoryError."""
     if isinstance(path, ObjectPath):
         return _objects(side, path)
     try:
@@ -65,7 +65,7 @@ def given(side: str, path: Path) -> Given:
 
 
 def _files(side: str, path: Path) -> Given:
-    """Returns the log files that a directory, file or glob names. Raises UsageError, LogDirectoryError, OSError."""
+    """Returns the log files selected by a directory, file or glob. Raises UsageError, LogDirectoryError, OSError."""
     if path.is_dir():
         return Given(path)
     if path.is_file():
@@ -77,7 +77,7 @@ def _files(side: str, path: Path) -> Given:
         )
     if not _SPECIAL.search(str(path)):
         raise UsageError(
-            f"--{side} {path}: no such directory or file; name the directory of the {side} logs, a file or a glob"
+            f"--{side} {path}: no such directory or file; give the directory of the {side} logs, a file or a glob"
         )
     parts = path.parts
     fixed = next(place for place, part in enumerate(parts) if _SPECIAL.search(part))
@@ -91,15 +91,15 @@ def _files(side: str, path: Path) -> Given:
     for problem in problems.unsolved(UNREAD):
         if problem.kind is ProblemKind.LINK:
             why = f"no matching file can be read: {problem}"
-            raise UsageError(f"--{side} {path}: {why}; name the directory of the {side} logs, a file or another glob")
+            raise UsageError(f"--{side} {path}: {why}; give the directory of the {side} logs, a file or another glob")
         raise LogDirectoryError(problem.message, str(directory / problem.path), "make it readable for this user")
     raise UsageError(
-        f"--{side} {path}: no file matches; name the directory of the {side} logs, a file or another glob"
+        f"--{side} {path}: no file matches; give the directory of the {side} logs, a file or another glob"
     )
 
 
 def _objects(side: str, path: ObjectPath) -> Given:
-    """A prefix, one object, or a glob of objects. Raises UsageError, LogDirectoryError."""
+    """Resolves a prefix, one object, or a glob of objects. Raises UsageError, LogDirectoryError."""
     parts = path.parts
     fixed = next((place for place, part in enumerate(parts) if _SPECIAL.search(part)), len(parts))
     if fixed < len(parts):
@@ -112,8 +112,8 @@ def _objects(side: str, path: ObjectPath) -> Given:
 
 
 def _log_patterns(name: str) -> tuple[str, ...]:
-    """Returns patterns of a file and its rolled successors, as defined by ``log_name``; for a compressed or rolled
-    file, only itself."""
+    """Returns patterns that match a file and its rolled successors, as defined by ``log_name``; for a compressed or
+    rolled file, only the file itself."""
     escaped = _SPECIAL.sub(lambda special: f"[{special[0]}]", name)
     if re.search(r"\.(?:gz|zstd?|bz2|xz|[0-9]{1,4})$", name):
         return (escaped,)
@@ -122,10 +122,10 @@ def _log_patterns(name: str) -> tuple[str, ...]:
 
 
 def check_streams(sides: Mapping[str, Given], *, once: bool) -> None:
-    """Checks the use of standard input. ``sides``: those that are not standard input. Raises UsageError."""
+    """Checks the use of standard input. ``sides``: sides that are not standard input. Raises UsageError."""
     if not sides:
         raise UsageError(
-            "--primary - and --foreign -: only one side can be standard input; name the logs of the other"
+            "--primary - and --foreign -: only one side can be standard input; give the logs of the other"
         )
     if len(sides) == 1 and not once:
         raise UsageError(
@@ -135,7 +135,8 @@ def check_streams(sides: Mapping[str, Given], *, once: bool) -> None:
 
 
 async def standard_input(directory: Path) -> Given:
-    """Reads and keeps standard input (``spooled``), in a thread that is not awaited, since a pipe may never end.
+    """Reads and keeps standard input (see ``spooled``). Uses a thread that nothing waits for, because a pipe may
+    never end.
 
     Raises UsageError.
     """
@@ -168,11 +169,11 @@ async def standard_input(directory: Path) -> Given:
 
 
 def spooled(directory: Path, stream: IO[bytes]) -> Given:
-    """Reads standard input to its end and makes it durable as a log in ``directory``, which exists only after that.
-    Compressed input is kept uncompressed.
+    """Reads standard input to its end and stores it durably as a log in ``directory``. The log appears only when
+    complete. Compressed input is stored uncompressed.
 
-    A stream that begins with all of an earlier one is that log, grown (the same command run again). One that is the
-    beginning of an earlier one adds nothing. Any other is a separate log. Raises OSError, UsageError.
+    If the input begins with a whole earlier log, that log has grown (the same command was run again). If it is the
+    beginning of an earlier log, nothing is added. Otherwise it is a separate log. Raises OSError, UsageError.
     """
     directory.mkdir(parents=True, exist_ok=True)
     arriving = directory / "arriving.tmp"
@@ -190,14 +191,14 @@ def spooled(directory: Path, stream: IO[bytes]) -> Given:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.utime(arriving, (0, 0))  # its writer has ended, so an unfinished last line counts as complete
+        os.utime(arriving, (0, 0))  # the writer has stopped, so an unfinished last line counts as complete
         arriving.replace(shorter or directory / f"stdin-{len(kept) + 1}")
     RealDisk().sync_dir(directory)
     return Given(directory, ("stdin-*",))
 
 
 def _unpacked(path: Path) -> Path:
-    """Returns a file with the uncompressed content: the file itself if it is not compressed."""
+    """Decompresses a file in place, if it is compressed. Returns the path of the uncompressed file."""
     with open(path, "rb") as file:
         head = file.read(6)
     suffix = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
@@ -209,8 +210,8 @@ def _unpacked(path: Path) -> Path:
         with open(path, "wb") as file:
             while data := source.read(file.tell(), COPY_BYTES):
                 file.write(data)
-        if wrong := source.damage() or (source.cut_short() and "it ends in the middle"):
-            raise UsageError(f"standard input is compressed and damaged: {wrong}; none of it is joined")
+        if wrong := source.damage() or (source.cut_short() and "it is cut off"):
+            raise UsageError(f"standard input is compressed but damaged: {wrong}; none of it is joined")
     finally:
         source.close()
         packed.unlink()
@@ -218,7 +219,7 @@ def _unpacked(path: Path) -> Path:
 
 
 def _begins_with(path: Path, other: Path) -> bool:
-    """True if a file begins with all bytes of another one."""
+    """Returns True if the file ``path`` begins with all bytes of ``other``."""
     left = other.stat().st_size
     if path.stat().st_size < left:
         return False

@@ -1,4 +1,4 @@
-"""Infers a join's configuration from its logs: takes bounded samples, and returns TOML."""
+"""Infers a join's configuration from bounded samples of its logs, as TOML."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from photon.adapters.logs.problems import LogDirectoryError
 from photon.adapters.logs.sampling import Sampled, sample
 from photon.local_join.given import ALL, Given
 
-FOREIGN = (4 << 20, 3_000)  # bytes and records to read
-# Likewise for primary logs; the second bound applies if the first is not enough.
+FOREIGN = (4 << 20, 3_000)  # maximum bytes and records to read
+# The same for primary logs; the second limits apply if the first ones are not enough.
 PRIMARY = ((4 << 20, 12_000), (32 << 20, 100_000))
-BEFORE = 0.75  # share of the primary sample that lies before the place where foreign logs are read
+BEFORE = 0.75  # share of the primary sample to take from before the position of the foreign sample
 READABLE = "make it readable for this user, or leave it out"
-NAMED = 3  # unreadable files to name
+NAMED = 3  # maximum number of unreadable files to list
 
 
 def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred | Unclear:
-    """Searches for foreign values among more and more primary records, until the result is certain or the bound is
-    reached. Raises LogDirectoryError."""
+    """Looks up values of foreign records among more and more primary records, until the result is certain or the
+    limits are reached. Raises LogDirectoryError."""
     events = looked_at(foreign, *FOREIGN)
     if _may_be_one(primary, foreign) and _paths(primary, looked_at(primary, *FOREIGN)) & _paths(foreign, events):
         return one_log(events.records)
@@ -38,7 +38,7 @@ def inferred(primary: Given, foreign: Given, told: Told = NOTHING) -> Inferred |
 
 
 def _unread(logs: Given, found: Sampled) -> list[str]:
-    """A line for each of the first unreadable files."""
+    """Returns a line for each of the first unreadable files, and their number if there are more."""
     named = [str(logs.directory / str(each)) for each in found.unread[:NAMED]]
     return named + ([f"{len(found.unread) - NAMED:,} more"] if len(found.unread) > NAMED else [])
 
@@ -53,7 +53,8 @@ def _paths(logs: Given, seen: Sampled) -> set[Path]:
 
 
 def looked_at(logs: Given, size: int = FOREIGN[0], records: int = FOREIGN[1], *, before: float = 0.0) -> Sampled:
-    """Returns samples with file names that begin with their directory's name, as that says what the logs are about.
+    """Samples a side's logs. File names in the result start with the directory's name, which tells what kind of logs
+    they are.
 
     Raises LogDirectoryError, also if none of the files can be read.
     """

@@ -1,7 +1,8 @@
-"""``photon join``: a datacentre with one joiner and one replica, in one process, like ``photon serve datacentre``.
+"""``photon join``: runs a datacentre with one joiner and one replica in one process, like ``photon serve
+datacentre``.
 
-This package has only its own parts: the resolution of the given sides, inference, the lock, and parts.py. All lasting
-state is in ``OUTPUT/.photon`` (see site.py), so running the command again recovers from a kill at any instruction.
+This package contains only what differs: the given sides, inference, the output's lock, and parts.py. All lasting
+state is in ``OUTPUT/.photon`` (see site.py), so running the command again recovers from a kill at any moment.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ if TYPE_CHECKING:
 
 SAMPLE_BYTES, SAMPLE_STEP_BYTES = 16 << 20, 1 << 20
 SAMPLE_RECORDS = 200
-TIMES = 20  # event times to check
+TIMES = 20  # number of event times to check
 MANY = 20
-NAMED = 3  # missing primary logs to name
+NAMED = 3  # maximum number of missing primary logs to list
 
 
 async def run(
@@ -75,8 +76,8 @@ async def run(
     say: Callable[[str], None],
     zygote: Zygote | None = None,
 ) -> JoinResult:
-    """Runs until everything has a verdict (``once``) or ``stop`` is set. ``say`` receives messages for the user.
-    ``zygote``: the process from which an event store in a separate process is forked.
+    """Runs until everything has a verdict (``once``) or ``stop`` is set. ``say``: receives messages for the user.
+    ``zygote``: forks the event store, if that runs in a separate process.
 
     Raises PhotonError.
     """
@@ -89,7 +90,7 @@ async def run(
     for side, logs in named.items():
         site.check_logs(side, options.sides()[side], logs)
     if options.config is not None:
-        _configured(options, options.config)  # checked before anything is created
+        _configured(options, options.config)  # check it before anything is created
     disk, clock = RealDisk(), SystemClock()
     try:
         site.check_state(disk)
@@ -112,7 +113,7 @@ async def run(
         config = options.config or _inferred(options, sides, site, disk, say)
         settings, name, adapter = _configured(options, config)
         options = options.at(name, sides, adapter)
-        settings, name, adapter = _configured(options, config)  # again, as the files to read are a setting
+        settings, name, adapter = _configured(options, config)  # again, with the files to read as settings
         site.check_links(settings, config.parent, name, adapter, options.sides())
         options = _relayed(options, settings, name, site, disk, relays)
         keep_crumbs(adapter, site.state / DIRECTORY, disk)
@@ -137,7 +138,7 @@ async def run(
                 apart = store_apart(room, options, config, site, zygote)
             result = await _serve(room, apart, show, say, () if options.once else relays, store_log(site))
         if not inferred or all(options.words.both()):
-            result = replace(result, ambiguous=0)  # the user named the keys
+            result = replace(result, ambiguous=0)  # the user gave the keys
         ledger = read_ledger(site.state)
         return replace(result, ledger=ledger, rejected=ledger["rejected"] - before)
     except Stopped:
@@ -147,7 +148,7 @@ async def run(
             raise refused(site, failed.__cause__) from None
         raise
     except EventStoreFailed as failed:
-        raise JoinFailed(str(failed)) from None  # the logs may be the cause: exit code 1
+        raise JoinFailed(str(failed)) from None  # the cause may be in the logs: exit code 1
     finally:
         for each in relays:
             each.close()
@@ -162,14 +163,14 @@ async def _serve(
     relays: Sequence[Copier],
     store_log: Path,
 ) -> JoinResult:
-    """Runs the datacentre until its dispatcher ends, or ``room`` is stopped. ``apart``: its event store, if that has
-    a separate process."""
+    """Runs the datacentre until its dispatcher stops, or ``room`` is stopped. ``apart``: the event store, if it has a
+    separate process."""
     async with AsyncExitStack() as stack:
         address, own = None, dict[str, Serve]()
         if apart is not None:
             address, own["eventstore"] = await stack.enter_async_context(apart)
         from photon.assembly.datacentre import serve_datacentre
-        from photon.local_join.parts import OwnParts  # while another process starts
+        from photon.local_join.parts import OwnParts  # imported while the other process starts
 
         parts = OwnParts(room, show, say, relays, store_log, address)
         await serve_datacentre(room, own=parts.all() | own)
@@ -179,9 +180,8 @@ async def _serve(
 def _relayed(
     options: JoinOptions, settings: Settings, join: str, site: Site, disk: Disk, relays: list[Copier]
 ) -> JoinOptions:
-    """Redirects a side that is another join's output, in the output directory of a ``photon join``, to the directory
-    that its records are copied to. Copies the records published now, and adds the relay for later records to
-    ``relays``.
+    """If a side is the output directory of another ``photon join``, redirects it to the directory into which its
+    records are copied. Copies the records published now, and adds the relay of later records to ``relays``.
 
     Raises UsageError, CursorLost, OutputMissing, PublishedDamaged, RelayedLogLost, OSError.
     """
@@ -200,25 +200,26 @@ def _relayed(
 
 
 def _bring(relay: Copier, into: Path, disk: Disk, *, once: bool) -> None:
-    """Copies the present records; with ``once`` these are all."""
+    """Copies the records published so far; with ``once`` there will be no others."""
     relay.pass_on(None if once else SystemClock().now_ns())
     if once and disk.exists(into / WHOLE_NAME):
         disk.remove(into / WHOLE_NAME)
 
 
 def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adapter]:
-    """Returns the settings, the join's name and its adapter. Raises ConfigError, UsageError, AdapterError."""
+    """Loads the settings. Returns them with the join's name and adapter. Raises ConfigError, UsageError,
+    AdapterError."""
     settings = load(config, environment=os.environ, flags=options.overrides)
     name = join_named(settings, options.join)
     join = settings.join[name]
     if join.match != "first" and options.keep_pending:
-        raise UsageError(f'--keep-pending and match = "{join.match}": no verdict would ever be final; leave one out')
+        raise UsageError(f'--keep-pending and match = "{join.match}": no verdict would ever be final; use only one')
     if join.match != "first" and not options.once and join.unmatched_after is None:
         raise UsageError(
             f'join.{name}: match = "{join.match}" without --once: no verdict is ever final; add unmatched_after'
         )
     if join.unmatched == "inline" and options.keep_pending:
-        raise UsageError('--keep-pending and unmatched = "inline": no event would ever be unmatched; leave one out')
+        raise UsageError('--keep-pending and unmatched = "inline": no event would ever be unmatched; use only one')
     if join.unmatched == "inline" and not options.once and join.unmatched_after is None and join.within is None:
         raise UsageError(
             f'join.{name}: unmatched = "inline" without --once: no event is ever unmatched; add unmatched_after'
@@ -229,8 +230,8 @@ def _configured(options: JoinOptions, config: Path) -> tuple[Settings, str, Adap
 def _inferred(
     options: JoinOptions, sides: Mapping[str, Given], site: Site, disk: Disk, say: Callable[[str], None]
 ) -> Path:
-    """Returns the configuration inferred from the logs and the words on the command line. It is inferred once, and
-    stays the same from the first registered event on. Raises UsageError."""
+    """Infers the configuration from the logs and the options on the command line, and returns its path. Once the
+    first event is registered, the configuration no longer changes. Raises UsageError."""
     path = site.state / "inferred.toml"
     if disk.exists(path) and site.begun(disk):
         check_words(site, options.words, tomllib.loads(disk.read(path).decode()))
@@ -240,14 +241,14 @@ def _inferred(
     except Refused as refusal:
         raise refusal.with_example(f"{refusal.example}\n{_command(options, refusal.words)}") from None
     disk.replace(path, toml.encode())
-    kept = f"kept in {path} for this output; to change it, use options or --config with a new --output"
+    kept = f"configuration kept in {path} for this output; to change it, use options or --config with a new --output"
     for line in (*why, kept):
         say(line)
     return path
 
 
 def _command(options: JoinOptions, words: Sequence[str]) -> str:
-    """Returns the command with options for the unclear parts."""
+    """Returns a command line with options for the choices that the logs leave open."""
     if not words:
         return ""
     told = {"--primary": options.primary, "--foreign": options.foreign, "--output": options.output}
@@ -256,7 +257,7 @@ def _command(options: JoinOptions, words: Sequence[str]) -> str:
 
 
 def check_words(site: Site, words: Words, kept: Mapping[str, Any]) -> None:
-    """Raises UsageError if the words differ from the configuration that an output was begun with."""
+    """Raises UsageError if the options differ from the configuration with which the output was started."""
     ((_, tables),) = kept["join"].items()
     for side, key in zip(SIDES, words.both(), strict=True):
         if key:
@@ -266,7 +267,7 @@ def check_words(site: Site, words: Words, kept: Mapping[str, Any]) -> None:
         _check_same(site, "id", tables["foreign"].get("id"), words.id)
     time = tables["foreign"].get("time", {})
     told = words.time if isinstance(words.time, Mapping) else {"field": words.time, "unit": words.unit}
-    begun_time = {"unit": time.get("format"), "zone": "UTC", **time}  # as --unit also accepts a format
+    begun_time = {"unit": time.get("format"), "zone": "UTC", **time}  # because --unit also accepts a format
     for name, value in told.items():
         if value is not None:
             _check_same(site, f"time.{name}", begun_time.get(name), value)
@@ -277,12 +278,12 @@ def check_words(site: Site, words: Words, kept: Mapping[str, Any]) -> None:
 
 
 def _check_same(site: Site, name: str, begun: object, wanted: object) -> None:
-    """Raises UsageError."""
+    """Raises UsageError if a setting differs from the one with which the output was started."""
     if begun == wanted:
         return
     one, other = (_shown(name, each) for each in (begun, wanted))
     raise UsageError(
-        f"{site.output}: this output was begun with {name} = {one}; to use {name} = {other} start a new --output"
+        f"{site.output}: this output was started with {name} = {one}; to use {name} = {other}, give a new --output"
     )
 
 
@@ -293,8 +294,8 @@ def _shown(name: str, value: object) -> str:
 
 
 def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
-    """Checks that ids, keys and times are read as when this output was begun, and keeps the rule. The registry also
-    refuses another rule, but only has its hash. Raises UsageError."""
+    """Checks that ids, keys and times are derived as when this output was started. Keeps the rule, because the
+    registry, which refuses another rule, has only its hash. Raises UsageError."""
     path, rule = site.state / "rule", adapter.rule()
     if not (disk.exists(path) and site.begun(disk)):
         disk.replace(path, rule)
@@ -306,7 +307,7 @@ def check_rule(site: Site, adapter: Adapter, disk: Disk) -> None:
         one, other = _flat(orjson.loads(begun)), _flat(orjson.loads(rule))
     except orjson.JSONDecodeError:  # the rule of a user's adapter
         raise UsageError(
-            f"{site.output}: this output was begun with another adapter; to use this one start a new --output"
+            f"{site.output}: this output was started with another adapter; to use this one, give a new --output"
         ) from None
     name = next(name for name in (*one, *other) if one.get(name) != other.get(name))
     _check_same(site, "id" if name == "foreign.id" else name, one.get(name), other.get(name))
@@ -322,11 +323,11 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def check_readable(
     adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None] = lambda line: None
 ) -> int:
-    """Refuses a configuration under which no record at the beginning of a side can be read.
+    """Refuses a configuration with which no record at the beginning of a side can be read.
 
-    Malformed records are rejected one by one, even if a log begins with many. If all sampled records are malformed,
-    the configuration is wrong, and verdicts would be final. Records skipped by a shape do not count. ``say`` receives
-    implausible event times. Returns the size of the primary logs. Raises UsageError.
+    A malformed record is rejected alone, even if a log begins with many. But if all sampled records are malformed,
+    the configuration must be wrong, and verdicts would be final. Records skipped by a shape do not count. ``say``:
+    called with implausible event times. Returns the size of the primary logs. Raises UsageError.
     """
     sides = (
         (
@@ -358,7 +359,7 @@ def check_readable(
             else:
                 if bad >= MANY and not times:
                     raise UsageError(
-                        f"not one of the first {bad:,} {side} records can be read with this configuration; the first "
+                        f"none of the first {bad:,} {side} records can be read with this configuration; the first "
                         f"of {first}; photon adapter test shows them"
                     )
         if times and adapter.has_foreign_time and (odd := odd_times(times, _time_of(join))):
@@ -367,7 +368,7 @@ def check_readable(
 
 
 def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Callable[[str], None]) -> None:
-    """Names the unreadable primary logs: while there is one, no event is declared unmatched."""
+    """Reports unreadable primary logs. While there are any, no event is declared unmatched."""
     follower = Follower(
         options.primary,
         patterns=join.primary_files,
@@ -387,7 +388,7 @@ def _say_unreadable(adapter: Adapter, join: Join, options: JoinOptions, say: Cal
 
 
 def _time_of(join: Join) -> TimeConfig | None:
-    """The configured foreign event time. `None` if an adapter determines it."""
+    """Returns the configured foreign event time; `None` if the adapter determines it."""
     table = (join.foreign or {}).get("time")
     return msgspec.convert(table, TimeConfig) if isinstance(table, dict) else None
 
@@ -410,7 +411,7 @@ def _records_of(blocks: Sequence[Block]) -> Iterator[tuple[LogFile, bytes]]:
 
 
 def _first_records(follower: Follower) -> Iterator[tuple[LogFile, bytes]]:
-    """Yields records of the first SAMPLE_BYTES, reading no further than they are asked for."""
+    """Yields records of the first SAMPLE_BYTES, reading them as needed."""
     read = 0
     while read < SAMPLE_BYTES and (blocks := follower.poll(SAMPLE_STEP_BYTES, final=True)):
         read += sum(len(block.data) for block in blocks)

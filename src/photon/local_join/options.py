@@ -20,25 +20,26 @@ class JoinFailed(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class JoinOptions:
-    primary: Path  # a directory, a file, a glob, a topic, or ``-`` for standard input; of ``foreign`` likewise
+    primary: Path  # a directory, file, glob or topic, or ``-`` for standard input; so is ``foreign``
     foreign: Path
     output: Path
-    config: Path | None = None  # `None` means that it is inferred from the logs and ``words``
+    config: Path | None = None  # `None`: infer it from the logs and ``words``
     words: Words = NOTHING_SAID
     overrides: tuple[str, ...] = ()
     join: str | None = None
     once: bool = False
     keep_pending: bool = False
-    kafka_client: Path | None = None  # Kafka client properties, for a side kafka://HOST:PORT/TOPIC
-    accept_lost_offsets: bool = False  # continues after messages of topics that are gone
-    stages: Path | None = None  # the event store's process writes its stages next to this file
+    kafka_client: Path | None = None  # file of Kafka client properties, for a side kafka://HOST:PORT/TOPIC
+    accept_lost_offsets: bool = False  # continue although a topic's messages are gone
+    stages: Path | None = None  # profile; the event store's process writes its own next to it
 
     def sides(self) -> dict[str, Path]:
-        """The input named for each side."""
+        """Returns the path given for each side."""
         return {"primary": self.primary, "foreign": self.foreign}
 
     def at(self, join: str, sides: Mapping[str, Given], adapter: Adapter) -> JoinOptions:
-        """Fills in directories and the settings for the files in them; the user's settings take precedence."""
+        """Returns these options with the sides' directories, and settings that select the files in them. The user's
+        settings take precedence."""
         allowed = {"primary": adapter.primary_links, "foreign": adapter.foreign_links}
         files = [
             f"join.{join}.{side}_files={orjson.dumps(logs.patterns).decode()}"

@@ -1,5 +1,5 @@
-"""The parts of a datacentre that ``photon join`` runs differently: its registry, a verifier that checks nothing
-against the logs, relays of given sides. All others are those of ``photon serve datacentre``."""
+"""Parts that ``photon join`` runs in its own way: the registry, a verifier that does not compare output with logs,
+and relays of given sides. All other parts are those of ``photon serve datacentre``."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ from photon.verifier.watermark import SlotShown
 from photon.verifier.watermark_keeper import PERIOD_S, OnlyTimes, WatermarkKeeper, within_ns
 
 SHOW_S = 0.2
-SETTLE_S = 60.0  # longest wait at the end until registered records are durable in the output
-NAMED = 3  # missing primary logs to name
+SETTLE_S = 60.0  # how long to wait at the end until registered records are durable in the output
+NAMED = 3  # maximum number of missing primary logs to list
 
 
 @dataclass(eq=False)
 class OwnParts:
-    """``say`` receives messages for the user. ``relays``: those of logs that are topics, or another join's output."""
+    """Builds the parts that ``photon join`` runs in its own way. ``say``: receives messages for the user. ``relays``:
+    copy topics or another join's output."""
 
     room: Room
     show: Callable[[Status], None]
@@ -88,8 +89,8 @@ class OwnParts:
             await registry.close()
 
     async def verifier(self, stop: asyncio.Event, up: Up) -> None:
-        """Clears published records, keeps watermarks, and shows progress. After the dispatcher's end, completes all
-        remaining work. Raises JoinFailed, VerifierDamaged, PublishedDamaged."""
+        """Clears published records, keeps watermarks, and shows progress. Completes all remaining work after the
+        dispatcher has stopped. Raises JoinFailed, VerifierDamaged, PublishedDamaged."""
         room, near, joiner = self.room, self.room.near, self._joiner
         assert near.registry is not None
         assert near.store is not None, "set by an earlier stage"
@@ -116,14 +117,14 @@ class OwnParts:
                 await first(stop, tasks, timeout=SHOW_S)
             ending.set()
             await asyncio.gather(*tasks)
-            if near.dispatched is None or self._registry_failed:  # the second: stopped before the dispatcher began
+            if near.dispatched is None or self._registry_failed:  # the dispatcher never ran, or the registry failed
                 return
             stopped = room.stop.is_set()
             if not await joiner.settle(SETTLE_S):
                 what = "logged records are written when you run this again"
                 raise JoinFailed(f"the registry did not answer for {SETTLE_S:g} s; {what}")
             await verifier.run_once()
-            await watermarks.pass_()  # covers all verdicts of this run
+            await watermarks.pass_()  # includes all verdicts of this run
             await self._end(near.store, near.dispatched)
             self.result = replace(
                 self.result, unowned=verifier.total.refused + verifier.total.unreadable, stopped=stopped
@@ -135,7 +136,7 @@ class OwnParts:
     @property
     def _joiner(self) -> JoinerEngine:
         (joiner,) = self.room.near.joiners.values()
-        assert joiner.opened is not None, "its stage is earlier"
+        assert joiner.opened is not None, "started by an earlier stage"
         return joiner.opened
 
     async def _slots(self) -> list[SlotShown]:
@@ -151,13 +152,13 @@ class OwnParts:
         if primary.missing_logs:
             await self._say_missing(store)
         if primary.unended:
-            say(f"primary log {primary.unended}; events without a primary event wait, too")
+            say(f"primary log {primary.unended}; events without a primary event wait until then, too")
         if primary.ambiguous:
             counted = many(primary.ambiguous, "key has", "keys have")
             say(f"{counted} several different primary events: {primary.ambiguous_example}")
         if seen.conflicting:
             counted = many(seen.conflicting, "line has", "lines have")
-            say(f"{counted} the event id of an earlier line but other content, not joined: {seen.conflict}")
+            say(f"{counted} the event id of an earlier line but different content, so not joined: {seen.conflict}")
         if bad := primary.bad_records:
             counted = many(bad, "primary record is", "primary records are")
             say(
@@ -170,13 +171,13 @@ class OwnParts:
             say(await costs_said(self.store_address, time.monotonic() - self._began))
 
     async def _say_missing(self, store: OperatedStore) -> None:
-        """Names the primary logs that events wait for."""
+        """Reports the primary logs that events wait for."""
         details = await store.details()
         logs = [each for each in details.unavailable if each.keys and not each.forgotten]
         if len(logs) > NAMED:
             self.say(f"{len(logs):,} primary logs cannot be read; the first {NAMED}:")
         for each in logs[:NAMED]:
-            todo = "make it readable, or correct the adapter"
+            todo = "make it readable, or fix the adapter"
             if not each.present:
                 todo = (
                     "restore its file, or declare the events unmatched: run this again with "
@@ -208,8 +209,8 @@ async def _sample(watermarks: WatermarkKeeper, ending: asyncio.Event) -> None:
 
 
 async def relay(relays: Sequence[Copier], say: Callable[[str], None], stop: asyncio.Event, up: Up) -> None:
-    """Copies new records. While a topic's brokers are unreachable, all relays wait; ``say`` is told once at the
-    beginning and once at the end."""
+    """Copies new records until ``stop``. While a topic's brokers cannot be reached, all relays wait; ``say`` is
+    called once when that begins and once when it ends."""
     from photon.outputs.topic_relay import TopicUnreachable
 
     away = set[Copier]()

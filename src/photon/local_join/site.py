@@ -1,4 +1,4 @@
-"""The state that a one-machine join must keep: ``OUTPUT/.photon``, locked by the command that runs it."""
+"""The lasting state of a one-machine join, ``OUTPUT/.photon``, which the running command locks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from photon.joiner.slot.slot import STATE_NAME, SlotPaths
 from photon.local_join.given import Given
 
 KEY_BYTES = 32
-LOCK_WAIT_S = 3.0  # longest wait for a predecessor that was just killed
+LOCK_WAIT_S = 3.0  # how long to wait for a predecessor that was just killed
 OWN_DIRECTORIES = (".photon", "joined", "filtered", "unmatched", "rejected", "late")
 SLOT = "local-1"
 DATACENTRE = "local"
 
 
 class SiteBusy(PhotonError):
-    """Another process uses this output."""
+    """Raised if another process uses this output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Site:
 
     @property
     def state(self) -> Path:
-        """Everything below this directory is Photon's own."""
+        """The directory of Photon's own files."""
         return self.output / ".photon"
 
     @property
@@ -50,19 +50,20 @@ class Site:
         return self.state / "eventstore"
 
     def upstream(self, side: str) -> Path:
-        """The logs of a side that is another join's output."""
+        """Returns the directory into which a side's topic or upstream output is copied."""
         return self.state / "upstream" / side
 
     def registry(self, replica: str) -> Path:
         return self.state / "registry" / replica
 
     def spool(self, side: str) -> Path:
-        """The directory that keeps standard input, from which joined records are verified and looked up."""
+        """Returns the directory in which standard input is kept, so that records can be looked up and verified
+        later."""
         return self.state / "stdin" / side
 
     def check_logs(self, side: str, path: Path, logs: Given) -> None:
-        """Refuses logs below the output or state, and an output among the logs, which would be read as a log.
-        ``path``: as the user named them.
+        """Refuses logs that are inside the output or state, and an output inside the logs, where it would be read as
+        a log. ``path``: as given by the user.
 
         Raises UsageError.
         """
@@ -70,15 +71,15 @@ class Site:
         if logs.may_hold(output):
             raise UsageError(
                 f"--output {self.output}: is inside --{side} {path}, where it would be read as a log; "
-                "name a directory outside"
+                "choose a directory outside"
             )
         if any(real.is_relative_to(output / own) for own in OWN_DIRECTORIES):
             raise UsageError(
-                f"--{side} {path}: is inside the files written by --output {self.output}; name another output"
+                f"--{side} {path}: is inside the files written by --output {self.output}; choose another output"
             )
 
     def settings(self, settings: Settings, join: str, sides: Mapping[str, Path]) -> Settings:
-        """The deployment file that this site would have: a single datacentre in one process."""
+        """Returns the settings of a deployment with a single datacentre in one process, for this output."""
         here = Pipeline(
             join=join, primary=str(sides["primary"]), foreign=str(sides["foreign"]),
             output=str(self.output), state=str(self.state), status="",
@@ -98,7 +99,7 @@ class Site:
     def check_links(
         self, settings: Settings, base: Path, name: str, adapter: Adapter, sides: Mapping[str, Path]
     ) -> None:
-        """Refuses logs or links that lead to keys and certificates, and links to files written here.
+        """Refuses logs and links that lead to keys or certificates, and links to files written here.
 
         Raises AdapterError.
         """
@@ -109,39 +110,40 @@ class Site:
             check_logs_apart(f"--{side}", sides[side], files, secrets)
 
     def check_state(self, disk: Disk) -> None:
-        """Call it before any file is made. Raises OutOfStep if the output has records without a state."""
+        """Raises OutOfStep if the output has records but no state. Call it before any file is created."""
         if self.output.is_dir() and not disk.exists(self.slot.state / STATE_NAME):
             check_never_opened(SlotLog(disk, self.output, self.slot.state, SLOT))
 
     def take(self) -> SlotLock:
         """Locks the output for this process. Raises SiteBusy, UsageError."""
         if self.output.exists() and not self.output.is_dir():
-            raise UsageError(f"{self.output}: is not a directory; name a directory for the output")
+            raise UsageError(f"{self.output}: is not a directory; choose a directory for the output")
         try:
             self.state.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{self.output}: cannot be made ({error.strerror}); name a writable directory") from None
+            raise UsageError(f"{self.output}: cannot be created ({error.strerror}); choose a writable one") from None
         lock = SlotLock(self.state)
         try:
             lock.take(wait_s=LOCK_WAIT_S)
         except SlotRefused as error:
-            raise SiteBusy(f"{self.output}: in use by another photon process; stop it, or name another output "
+            raise SiteBusy(f"{self.output}: in use by another photon process; stop it, or choose another output "
                            f"({error})") from None  # fmt: skip
         except PermissionError as error:
-            raise UsageError(f"{self.state}: {error.strerror}; name a directory that you may write") from None
+            raise UsageError(f"{self.state}: {error.strerror}; choose a directory that you may write") from None
         return lock
 
     def begun(self, disk: Disk) -> bool:
-        """True if ids were registered here: then the way to derive them cannot change."""
+        """Returns True if ids have been registered here; from then on, the way to derive them cannot change."""
         return disk.exists(self.registry(""))
 
     def key(self, disk: Disk, draw: Callable[[int], bytes] = os.urandom) -> bytes:
-        """The deployment's key, drawn at the first start. With another key everything would be joined again."""
+        """Reads the deployment's key; creates a random one at the first start. With another key, everything would be
+        joined again."""
         path = self.state / "key"
         if not disk.exists(path):
             if self.begun(disk):
                 raise PhotonError(
-                    f"{path}: is missing, so joined records cannot be recognised; restore it from a copy"
+                    f"{path}: is missing, so joined events cannot be recognised; restore it from a copy"
                 )
             others = os.umask(0o077)
             try:
@@ -155,9 +157,9 @@ class Site:
 
 
 def refused(site: Site, other: OutOfStep) -> UsageError:
-    """State and output are from different times: the error for the user, one line."""
+    """Returns the user's error for a state and an output that are from different times."""
     return UsageError(
-        f"{other.reason}. Nothing was changed. Restore the newest {site.state} and its output, both of one "
-        "moment; if that is impossible, name another --output: everything is joined again there, so do not also "
+        f"{other.reason}. Nothing was changed. Restore the newest {site.state} and its output, both from one "
+        "moment; if that is impossible, choose another --output: everything is joined again there, so do not also "
         f"count the records in {site.output}"
     )

@@ -1,4 +1,4 @@
-"""The status of a running join and its end, and its display text. Pure: times are arguments."""
+"""The status of a running join, its final result, and their text. Pure: times are arguments."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ class Status:
     primary_read: int
     primary_known: int
     primary_events: int
-    missing_logs: int = 0  # unreadable primary logs that look-ups led to
+    missing_logs: int = 0  # number of unreadable primary logs that look-ups need
     missing_keys: int = 0  # number of requested keys in those logs
 
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """The result of one run; the defaults are those of one stopped during its start."""
+    """The result of one run. The defaults are for a run that was stopped while starting."""
 
     ledger: Mapping[str, int] = field(default_factory=dict)
     rejected: int = 0  # events rejected in this run
-    # A line for each foreign log that was not read to its end
+    # a line for each foreign log that was not read to the end
     unread: tuple[str, ...] = ()
-    # a line for each log that begins like another, if lines have no ids: the common beginning was counted once
+    # a line for each log that begins like another, if lines have no ids; the common beginning was counted once
     alike: tuple[str, ...] = ()
     unended: tuple[str, ...] = ()  # a line for each log with an unfinished last line
-    conflicting: int = 0  # lines with another line's event id but different content, if ids were inferred
-    ambiguous: int = 0  # inferred primary keys that turned out to have several different primary events
-    # Output records whose id the registry does not know as theirs: duplicated, or written without a registration.
+    conflicting: int = 0  # lines with the event id of another line but different content, if ids were inferred
+    ambiguous: int = 0  # inferred primary keys that have several different primary events
+    # Output records that do not own their id in the registry: duplicates, or written without a registration.
     unowned: int = 0
-    missing: int = 0  # primary logs with records that cannot be read, or with unknown keys
+    missing: int = 0  # primary logs with unreadable records or unknown keys
     stopped: bool = True  # stopped before all events had a verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
     events: float  # verdicts per second
-    left_s: float | None  # seconds until the backlog is done. `None` if unknown, or without a backlog.
+    left_s: float | None  # seconds until the backlog is done; `None` if unknown or no backlog
 
 
 def rates(before: Status, now: Status) -> Rates:
@@ -56,7 +56,7 @@ def rates(before: Status, now: Status) -> Rates:
 
 
 def line(before: Status, now: Status) -> str:
-    """One plain line, for logs and pipes."""
+    """Formats the status as one line, for logs and pipes."""
     speed = rates(before, now)
     parts = [f"{now.at_s:7.1f} s", f"read {now.ledger['read']:,}"]
     parts += [f"{name} {now.ledger[name]:,}" for name in VERDICTS if now.ledger[name] or name == "joined"]
@@ -71,5 +71,5 @@ def line(before: Status, now: Status) -> str:
 
 
 def missing(now: Status) -> str:
-    """Names the keys and unreadable primary logs that events wait for."""
+    """Describes the keys that events wait for, and the unreadable primary logs that have them."""
     return f"{missing_keys(now.missing_keys, now.missing_logs, 'primary log')} that cannot be read"

@@ -1,5 +1,5 @@
-"""The event store of a ``photon join``, in the command's own process, or in a separate one, with its own core, if it
-has much to read."""
+"""The event store of a ``photon join``: in the command's process or, if it has much to read, in a separate process on
+its own core."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from photon.supervision.supervisor import Service
     from photon.supervision.zygote import Zygote
 
-APART_BYTES = 32 << 20  # with less to read, starting another process takes longer than it saves
+APART_BYTES = 32 << 20  # with fewer bytes to read, starting another process takes longer than it saves
 WATCH_S = 0.2
 SOCKET_NAME, SOCKET_SUFFIX = "eventstore", ".socket"
 
@@ -43,22 +43,23 @@ def store_log(site: Site) -> Path:
 
 
 def remove_sockets(site: Site) -> None:
-    """Removes sockets that a killed predecessor left."""
+    """Removes the sockets that a killed predecessor left behind."""
     for stale in site.state.glob(f"{SOCKET_NAME}-*{SOCKET_SUFFIX}"):
         stale.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def store_reports(site: Site) -> Iterator[Callable[[str], None]]:
-    """Writes messages of a store in this process about logs and records to the same file as a separate one."""
+    """Yields a function that logs messages about logs and records, for a store in this process. It writes to the same
+    file as a separate store."""
     with open_log(store_log(site), LOG_BYTES) as file:
         told = structlog.wrap_logger(structlog.PrintLogger(cast(TextIO, Unfailing(io.TextIOWrapper(file)))))
         yield lambda line: told.warning(line, part="event store")
 
 
 def is_apart(options: JoinOptions, settings: Settings, name: str, adapter: Adapter, size: int | None) -> bool:
-    """True if the event store's work justifies a process: followed, long or remote logs, or user code, which may
-    hang. ``size``: that of the primary logs. ``None`` if they have not been listed yet."""
+    """Returns True if the event store should have its own process: logs are followed, long or remote, or user code
+    may hang. ``size``: total size of the primary logs; `None` if not known yet."""
     directory, files = options.primary, settings.join[name].primary_files
     if not options.once or is_final(directory) or not isinstance(adapter, ConfiguredAdapter):
         return True
@@ -71,7 +72,8 @@ def is_apart(options: JoinOptions, settings: Settings, name: str, adapter: Adapt
 
 
 def may_be_apart(options: JoinOptions) -> bool:
-    """False if the files show, before the configuration is read, that the event store is in this process."""
+    """Returns False if it is clear from the files alone, before the configuration is read, that ``is_apart`` will be
+    False."""
     directory = options.primary
     if not options.once or is_final(directory) or not directory.is_dir():
         return True
@@ -83,14 +85,15 @@ def may_be_apart(options: JoinOptions) -> bool:
 async def store_apart(
     room: Room, options: JoinOptions, config: Path, site: Site, zygote: Zygote | None
 ) -> AsyncIterator[tuple[str, Serve]]:
-    """Runs the event store in a separate process. Yields its address, and the part that runs in this process."""
+    """Runs the event store in a separate process. Yields its address, and the service that represents it in this
+    process."""
     from photon.supervision.supervisor import Supervisor
 
     with socket_address(site.state, SOCKET_NAME) as address:
         supervisor = Supervisor(zygote=zygote)
 
         async def serve(stop: asyncio.Event, up: Up) -> None:
-            """Serves the part in this process. Raises JoinFailed, UsageError."""
+            """Connects to the event store and watches its process. Raises JoinFailed, UsageError."""
             from photon.eventstore.client import EventStoreClient
 
             assert room.near.registry is not None, "set by an earlier stage"
@@ -130,26 +133,26 @@ def _service(options: JoinOptions, config: Path, name: str, site: Site, address:
 
 @contextlib.contextmanager
 def socket_address(directory: Path, name: str) -> Iterator[str]:
-    """``unix:PATH`` for a child that ends before this process does. ``directory`` exists, and this process holds its
-    lock.
+    """Yields a ``unix:PATH`` for a child that ends before this process does. ``directory`` must exist and be locked
+    by this process.
 
-    A socket's path is limited to some 100 bytes. Through the command's descriptor of the directory, paths are short,
+    A socket's path is limited to some 100 bytes. A path through this process's descriptor of the directory is short,
     and a killed command leaves no file elsewhere.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        # With the number, a killed predecessor's child, which removes its socket at its end, does not remove ours.
+        # The process id makes the name unique: a killed predecessor's child removes its own socket when it stops.
         path = f"/proc/{os.getpid()}/fd/{descriptor}/{name}-{os.getpid()}{SOCKET_SUFFIX}"
         if _works(path):
             try:
                 yield f"unix:{path}"
             finally:
-                with contextlib.suppress(FileNotFoundError):  # a child that ended normally has removed it
+                with contextlib.suppress(FileNotFoundError):  # a child that stopped normally has removed the socket
                     os.unlink(path)
             return
     finally:
         os.close(descriptor)
-    with tempfile.TemporaryDirectory(prefix="photon-") as elsewhere:  # for a file system without sockets
+    with tempfile.TemporaryDirectory(prefix="photon-") as elsewhere:  # for file systems that have no sockets
         yield f"unix:{elsewhere}/{name}"
 
 

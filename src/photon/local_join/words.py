@@ -1,7 +1,7 @@
-"""A join described by a few words, as options of ``photon join`` and arguments of ``photon.join``.
+"""The options of ``photon join``, or arguments of ``photon.join``, that describe a join in a few words.
 
-The rest is inferred from the logs. The result is a configuration of one join, ``[join.join]``, with a line for each
-choice made.
+Everything else is inferred from the logs. The result is a configuration of one join, ``[join.join]``, with a line for
+each choice made.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Field = str | Mapping[str, Any]  # a name, or a table as in a configuration
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The options in which the user describes the logs; everything else is inferred.
+    """The options with which the user describes the logs; everything else is inferred.
 
-    Keys are fields in order, by name or as tables.
+    Keys are lists of fields, each given by its name or as a table.
     """
 
     key: tuple[Field, ...] = ()  # for both sides
@@ -40,26 +40,26 @@ class Words:
     id: str | None = None
     time: str | Mapping[str, Any] | None = None  # a field, or a table as in a configuration
     unit: str | None = None  # unit of the time, or its format
-    format: str | Mapping[str, str] | None = None  # for both sides, or by side
+    format: str | Mapping[str, str] | None = None  # one for both sides, or one for each
 
     def __bool__(self) -> bool:
         return self != Words()
 
     def check(self) -> None:
-        """Raises UsageError for words that contradict each other."""
+        """Raises UsageError if options contradict each other."""
         if self.key and (self.primary_key or self.foreign_key):
             raise UsageError("key is for both sides; give either key, or primary_key and foreign_key")
         if isinstance(self.format, Mapping) and (unknown := set(self.format) - set(SIDES)):
             raise UsageError(f"format: {', '.join(sorted(unknown))} is not a side; use primary or foreign")
         if self.unit is not None and not isinstance(self.time, str):
-            raise UsageError("unit goes with time; name the field of the event time too")
+            raise UsageError("unit requires time: also name the field of the event time")
         _time(self)
 
     def both(self) -> tuple[tuple[Field, ...], tuple[Field, ...]]:
         return self.primary_key or self.key, self.foreign_key or self.key
 
     def options(self) -> list[str]:
-        """The words as options of ``photon join``."""
+        """Returns these words as options of ``photon join``."""
         keys = (("--key", self.key), ("--primary-key", self.primary_key), ("--foreign-key", self.foreign_key))
         out = [part for name, fields in keys for field in fields for part in (name, _written(field))]
         out += ["--id", self.id] if self.id is not None else []
@@ -72,7 +72,7 @@ class Words:
 
 
 NOTHING_SAID = Words()
-BY_COMMAND = "# If this is right, these options are enough, without a file:"  # above it, after an example
+BY_COMMAND = "# If this is right, these options do the same without a file:"  # heading of a command below an example
 
 
 def words_of(
@@ -85,7 +85,7 @@ def words_of(
     unit: str | None = None,
     format: Sequence[str] = (),
 ) -> Words:
-    """Makes checked words from options. Raises UsageError."""
+    """Parses and checks the options. Raises UsageError."""
     by_side = dict(each.split("=", 1) for each in format if "=" in each)
     plain = [each for each in format if "=" not in each]
     if len(plain) > 1 or (plain and by_side):
@@ -101,14 +101,14 @@ def words_of(
 
 
 def _table(option: str, text: str, example: str) -> Field:
-    """Returns a name unchanged, and text in braces as a table. Raises UsageError."""
+    """Parses text in braces as a table; returns other text, a field's name, unchanged. Raises UsageError."""
     if not text.startswith("{"):
         return text
     try:
         table: Mapping[str, Any] = tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
-            f"{option} {text}: is not a TOML table ({error}); name a field, or write {example}"
+            f"{option} {text}: is not a TOML table ({error}); give a field name, or a table such as {example}"
         ) from None
     return table
 
@@ -118,8 +118,8 @@ def _written(field: Field) -> str:
 
 
 def described(words: Words, primary: Given, foreign: Given) -> tuple[str, tuple[str, ...]]:
-    """The configuration as TOML, and a line for each choice. Raises UsageError, with an example to correct, if the
-    logs leave a choice open; ``Refused`` if options can make it."""
+    """Returns the configuration as TOML, and a line for each choice. Raises UsageError, with an example to correct,
+    if the logs leave a choice open; ``Refused`` if options can settle it."""
     words.check()
     keys = words.both()
     formats = words.format if isinstance(words.format, Mapping) else dict.fromkeys(SIDES, words.format)
@@ -143,7 +143,7 @@ def described(words: Words, primary: Given, foreign: Given) -> tuple[str, tuple[
 
 
 class Refused(UsageError):
-    """The logs leave a choice open; ``words`` are the options that settle it, if any."""
+    """Raised if the logs leave a choice open. ``words``: options that settle it, if any."""
 
     def __init__(self, guess: Unclear) -> None:
         super().__init__(f"{guess.problem}; {guess.todo}")
@@ -152,7 +152,7 @@ class Refused(UsageError):
 
 
 def command(options: Mapping[str, Any], words: Sequence[str]) -> str:
-    """A command line to paste. ``options``: name -> value, ``True`` for a flag."""
+    """Formats a command line to paste. ``options``: name -> value; ``True`` for a flag."""
     parts = ["photon", "join"]
     for name, value in options.items():
         if value is True:
@@ -163,7 +163,7 @@ def command(options: Mapping[str, Any], words: Sequence[str]) -> str:
 
 
 def config_text(table: Mapping[str, Any]) -> str:
-    """A file with one join."""
+    """Returns the text of a configuration file with one join."""
     tables = {name: each for name, each in table.items() if isinstance(each, Mapping)}
     lines = [f"[join.{NAME}]", *toml_lines({name: each for name, each in table.items() if name not in tables})]
     for name, each in tables.items():
@@ -172,7 +172,7 @@ def config_text(table: Mapping[str, Any]) -> str:
 
 
 def _time(words: Words) -> str | dict[str, Any] | None:
-    """Returns the given time: a field whose unit is inferred, or a table. Raises UsageError."""
+    """Returns the given time: a field name whose unit is to be inferred, or a table. Raises UsageError."""
     time = words.time
     if isinstance(time, str) and words.unit is not None:
         return {"field": time, "unit" if words.unit in UNIT_EXPONENTS else "format": words.unit}
@@ -186,7 +186,7 @@ def _time(words: Words) -> str | dict[str, Any] | None:
 
 
 def _found(words: Words, primary: Given, foreign: Given) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
-    """Infers the configuration of both sides, given the user's words."""
+    """Infers the configuration of both sides, given the user's options."""
     first, second = (_one_field(key) if key else None for key in words.both())
     time = _time(words)
     known = Told(first, second, words.id, msgspec.convert(time, TimeConfig) if isinstance(time, dict) else time)
@@ -199,13 +199,13 @@ def _found(words: Words, primary: Given, foreign: Given) -> tuple[dict[str, dict
 
 def _one_field(key: Sequence[Field]) -> str:
     if len(key) != 1 or not isinstance(key[0], str):
-        raise UsageError(f"the key is {', '.join(map(_written, key))} on one side; name the fields of the other too")
+        raise UsageError(f"the key is {', '.join(map(_written, key))} on one side; give the fields of the other, too")
     return key[0]
 
 
 def _merged(found: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges inferred and given settings. A given format replaces all inferred settings of another format; for a time
-    given only by its field, the rest is as inferred."""
+    """Merges inferred and given settings. A given format replaces everything inferred for another format. If only the
+    field of the time is given, the rest of the time is as inferred."""
     other = told["format"] not in (None, found["format"])
     kept = {name: value for name, value in found.items() if not other or name in ("key", "id", "time")}
     said = {name: value for name, value in told.items() if name != "time" or isinstance(value, Mapping)}
@@ -213,7 +213,7 @@ def _merged(found: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _of_side(logs: Given, side: str, table: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """``table``, completed with format, delimiter, and the event's id and time from the side's records."""
+    """Completes ``table`` with the format, delimiter, event id and time inferred from the side's records."""
     seen = looked_at(logs)
     if not seen.records and "format" in table:
         return table, ()

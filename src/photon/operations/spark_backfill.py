@@ -131,8 +131,8 @@ async def _check_rule(registry: RegistryClient, join: str, rule: bytes) -> None:
     described = await registry.describe(timeout=DESCRIBE_S)
     if (described and described.id_rules.get(join)) != rule:
         raise UsageError(
-            f"key_file or the adapter of join {join}: not those that the registry was filled with; others would "
-            "join reread events twice: restore the old ones"
+            f"key_file or the adapter of join {join} differs from the one that the registry was filled with, and "
+            "would join reread events twice"
         )
 
 

@@ -1,2 +1,1 @@
-"""The status of a pipeline: collects metrics from every process, and serves them as JSON, a page and for
-Prometheus."""
+"""Collects the metrics of every process of a pipeline, and serves them as JSON, on a page and for Prometheus."""

@@ -1,5 +1,5 @@
-"""The JSON of ``photon explain`` at ``/explain.json?id=EVENT_ID``: one question at a time, with a time limit, in a
-process of its own: it needs nearly all of Photon, and may run a user's adapter to search logs."""
+"""Answers ``/explain.json?id=EVENT_ID`` with the JSON of ``photon explain``. Answers one question at a time, with a
+time limit, in a separate process: it needs nearly all of Photon, and may run a user's adapter to search logs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from photon.config.settings import Settings
 from photon.fleet.explain.question import ID_BYTES_MAX, Question, question_of
 from photon.status.http import Answer
 
-EXPLAIN_S = 9.0  # for asking everybody; processes that have not answered by then are named as missing
-EXPLAIN_LIMIT_S = 12.0  # after this time the answer is an error; includes a process's start
-QUERY_BYTES_MAX = 4 * ID_BYTES_MAX  # an id with every byte escaped, and some room
+EXPLAIN_S = 9.0  # seconds to wait for processes; those that have not answered by then are listed as missing
+EXPLAIN_LIMIT_S = 12.0  # time limit for the whole answer, including a process's start; then it is an error
+QUERY_BYTES_MAX = 4 * ID_BYTES_MAX  # an id with every byte escaped, and some reserve
 FIELDS_MAX = 4
 
 
@@ -32,7 +32,7 @@ class Explained:
         self._busy = False
 
     async def answer(self, query: str) -> Answer:
-        """Answers a query, the text after the question mark."""
+        """Answers a query. ``query``: the part of the URL after the question mark."""
         try:
             question = _question(query)
         except UsageError as error:
@@ -44,7 +44,7 @@ class Explained:
             async with asyncio.timeout(self._limit_s):
                 story = await self._ask(question)
         except TimeoutError:
-            return _failed(f"no result within {self._limit_s:g} s; use photon explain with --timeout", 504)
+            return _failed(f"no result within {self._limit_s:g} s; run photon explain with a longer --timeout", 504)
         except PhotonError as error:
             return _failed(str(error), 500)
         finally:
@@ -55,13 +55,13 @@ class Explained:
 def _question(query: str) -> Question:
     """Parses the query. Raises UsageError."""
     if len(query) > QUERY_BYTES_MAX:
-        raise UsageError(f"the question is too long: an event id has at most {ID_BYTES_MAX} bytes")
+        raise UsageError(f"the query is too long: an event id has at most {ID_BYTES_MAX} bytes")
     try:
         fields = parse_qs(query, errors="surrogateescape", max_num_fields=FIELDS_MAX)
     except ValueError:
         fields = {}
     if len(fields.get("id", ())) != 1:
-        raise UsageError("name one event: /explain.json?id=EVENT_ID")
+        raise UsageError("give one event: /explain.json?id=EVENT_ID")
     return question_of(fields["id"][0], raw=fields.get("base64") == ["1"])
 
 
@@ -70,7 +70,7 @@ def _failed(why: str, status: int) -> Answer:
 
 
 def explained(settings: Settings, base: Path, who: str) -> Explained:
-    """Returns the handler of /explain.json. ``who``: the identity under which it asks the deployment."""
+    """Returns the handler of /explain.json. ``who``: the identity with which it asks the deployment."""
 
     async def ask(question: Question) -> dict[str, Any]:
         asked = "photon.fleet.explain.inquiry:explained_for", who, settings, base, question, EXPLAIN_S

@@ -1,7 +1,7 @@
 """A small HTTP/1.1 server for a few fixed paths: GET and HEAD, with limits on connections, bytes and time.
 
-h11 speaks the protocol; this module has only the sockets and the limits. Functions that make answers get only the
-path, so nothing that a caller sends is kept or shown; only questions also get their query.
+h11 implements the protocol; this module adds sockets and limits. Functions that make answers get only the path, so
+nothing else that a caller sends is kept or shown. Only questions also get their query.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from photon.config.metrics.readings import Readings
 from photon.config.structured import get_logger
 from photon.config.tls import CannotListen
 
-# Largest number of connections. A further one takes the place of the connection that has kept us waiting longest.
+# Maximum number of connections. One more replaces the connection that has kept us waiting longest.
 CONNECTIONS_MAX = 64
 HEADERS_BYTES_MAX = 16 << 10
-REQUEST_S = 10.0  # time limit for a request's headers, the next request on an idle connection, and sending an answer
+REQUEST_S = 10.0  # time limit for a request's headers, the next request on a connection, and sending an answer
 READ_BYTES = 8 << 10
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Last labels of names that nobody can register, such as those of a cluster's services.
+# Last labels of host names that cannot be registered publicly, such as names of a cluster's services.
 PRIVATE_NAMES = ("localhost", "local", "internal", "svc")
 _HOST = re.compile(r"\[([^]]*)\](?::\d*)?|([^:]*)(?::\d*)?")
 _HEADERS = (
@@ -48,8 +48,8 @@ class Answer:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-Answers = Callable[[str], Answer | None]  # path -> answer. `None` if there is nothing there.
-# Path -> function that answers a query; it limits its own time.
+Answers = Callable[[str], Answer | None]  # path -> answer; `None` for an unknown path
+# Path -> function that answers a query within its own time limit.
 Questions = Mapping[str, Callable[[str], Awaitable[Answer]]]
 
 
@@ -58,8 +58,8 @@ def plain(text: str, status: int = 200) -> Answer:
 
 
 def serve_metrics(address: str, read: Callable[[Readings], None]) -> None:
-    """``--metrics`` of a program without an event loop: serves in a thread, at any path but /healthz. Raises
-    UsageError."""
+    """Serves the metrics of a program without an event loop (``--metrics``), in a thread, at any path but /healthz.
+    Raises UsageError."""
 
     def answer(path: str) -> Answer:
         if path == "/healthz":
@@ -78,20 +78,20 @@ def serve_metrics(address: str, read: Callable[[Readings], None]) -> None:
 
 
 class HttpServer:
-    """An HTTP server for fixed paths; ``listen_http`` makes it."""
+    """An HTTP server for fixed paths. ``listen_http`` creates one."""
 
     def __init__(self, answers: Answers, questions: Questions | None = None, names: Iterable[str] = ()) -> None:
-        """``names``: hosts of its addresses, besides the one it listens on."""
+        """``names``: host names of its addresses, in addition to the host it listens at."""
         self._answers = answers
         self._questions = questions or {}
         self._names = {name.lower() for name in names}
         self._open: set[asyncio.Task[None]] = set()
-        self._waiting: dict[asyncio.Task[None], None] = {}  # connections waiting for their client, oldest first
+        self._waiting: dict[asyncio.Task[None], None] = {}  # connections waiting for their client, longest wait first
         self._server: asyncio.Server | None = None
         self.port = 0
 
     async def start(self, address: str) -> None:
-        """Listens at ``address``, host:port; port 0 means a free one. Raises CannotListen."""
+        """Listens at ``address``, host:port. Port 0 means any free port. Raises CannotListen."""
         host, _, port = address.rpartition(":")
         try:
             self._server = await asyncio.start_server(self._accepted, host.strip("[]") or None, int(port))
@@ -101,7 +101,7 @@ class HttpServer:
         self._names.add(host.lower())
 
     def start_in_thread(self, address: str) -> None:
-        """Serves until the process ends, for a program without an event loop. Raises CannotListen."""
+        """Starts serving in a thread, for a program without an event loop. Raises CannotListen."""
         loop = asyncio.new_event_loop()
         try:
             loop.run_until_complete(self.start(address))
@@ -143,10 +143,10 @@ class HttpServer:
         except (TimeoutError, OSError):
             pass
         finally:
-            writer.transport.abort()  # its client may never take the rest
+            writer.transport.abort()  # the client may never read the rest
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answers requests until the connection can be closed. Raises TimeoutError, OSError."""
+        """Answers requests until the connection is to be closed. Raises TimeoutError, OSError."""
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADERS_BYTES_MAX)
         try:
             while connection.our_state is h11.IDLE:
@@ -159,14 +159,14 @@ class HttpServer:
                     writer.write(_sent(connection, request, answer))
                     await writer.drain()
                 if connection.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
-                    return  # the other end wants it closed
+                    return  # the client wants to close the connection
                 connection.start_next_cycle()
         except h11.RemoteProtocolError as error:
             with contextlib.suppress(h11.LocalProtocolError):
                 writer.write(_refused(connection, error.error_status_hint))
 
     async def _answer_or_500(self, request: h11.Request) -> Answer:
-        """Makes the answer, or a 500. The connection does not count as waiting meanwhile."""
+        """Returns the answer, or a 500 if that fails. Meanwhile the connection does not count as waiting."""
         task = asyncio.current_task()
         assert task is not None
         self._waiting.pop(task, None)
@@ -182,8 +182,8 @@ class HttpServer:
         host = next((value for name, value in request.headers if name == b"host"), b"").decode("ascii", "replace")
         if not self._is_ours(host):
             return plain(
-                "This page answers to IP addresses, to names without a dot, and to the host that its address in the "
-                'deployment file names (status = "HOST:PORT"). A proxy in front may also set the header Host.',
+                "This page answers to an IP address, to a name without dots, and to the host of its address in the "
+                'deployment file (status = "HOST:PORT"). A proxy in front of it may also set the header Host.',
                 421,
             )
         if request.method not in (b"GET", b"HEAD"):
@@ -192,12 +192,12 @@ class HttpServer:
         if path in self._questions:
             return await self._questions[path](query)
         return self._answers(path) or plain(
-            "not found; see /, /status.json, /explain.json?id=, /metrics and /healthz", 404
+            "not found; there are /, /status.json, /explain.json?id=, /metrics and /healthz", 404
         )
 
     def _is_ours(self, host: str) -> bool:
-        """False if the header ``host`` may be a foreign name that resolves to us (DNS rebinding): a foreign web page
-        could then query ours through a user's browser. Browsers never leave the header empty."""
+        """Returns False if the header ``host`` may be a foreign name that resolves to us (DNS rebinding). A foreign
+        web page could then query this one through a user's browser. Browsers never leave the header empty."""
         found = _HOST.fullmatch(host)
         if found is None:
             return False
@@ -211,7 +211,8 @@ class HttpServer:
 
 
 async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
-    """The next request, with its body read and dropped up to the limit. `None` if the other end has gone."""
+    """Reads the next request. Drops its body, which may be up to HEADERS_BYTES_MAX long. Returns `None` if the client
+    is gone."""
     request: h11.Request | None = None
     dropped = 0
     while True:

@@ -1,5 +1,4 @@
-"""What people see of the overview (``view.View``), on a terminal and on the status page: parts and their columns.
-Pure."""
+"""The overview as shown on a terminal and on the status page: parts and their columns. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ Row = dict[str, Any]
 
 
 def overview(datacentres: Sequence[Row], now_s: float) -> Iterator[str | Part]:
-    """All datacentres, one below the other; the registry, which they share, and parts outside any datacentre,
-    once."""
+    """Yields all datacentres, one below another, then once the registry, which they share, and the parts outside any
+    datacentre."""
     for each in datacentres:
         up, age_s = sum(process["up"] for process in each["processes"]), now_s - each["at_s"]
         seen = f" (seen {age_s:.0f} s ago)" if age_s > 10 else ""
@@ -36,7 +35,7 @@ def overview(datacentres: Sequence[Row], now_s: float) -> Iterator[str | Part]:
     )
     yield shards(registry["shards"][:SHARDS_SHOWN])
     if count > SHARDS_SHOWN:
-        yield f"and {count - SHARDS_SHOWN} more: -o json, or the status page"
+        yield f"and {count - SHARDS_SHOWN} more; see -o json, or the status page"
     yield ""
     if first.get("computations"):
         yield from (computations(first["computations"]), "")
@@ -49,7 +48,7 @@ def overview(datacentres: Sequence[Row], now_s: float) -> Iterator[str | Part]:
 
 
 def on_page(said: Row) -> list[Row]:
-    """The parts of the status page, by the names of its elements."""
+    """Returns the parts of the status page; each has the name of its page element."""
     latency, ledger = said["latency"], said["ledger"]
     times = [
         {"what": f"time from {what} to join", **latency[name], **latency[name]["within"]}
@@ -61,7 +60,7 @@ def on_page(said: Row) -> list[Row]:
     parts = [
         flow(said), Part("oldest", said["oldest"], OLDEST, "every event that was read has its verdict"),
         Part("lag", said["lag"], LAG, "every log is read to its end"), Part("latency", times, LATENCY),
-        Part("ledger", hours, LEDGER, "nothing was read yet", lambda row: "sum" if row.get("all") else ""),
+        Part("ledger", hours, LEDGER, "nothing has been read yet", lambda row: "sum" if row.get("all") else ""),
         shards(said["registry"]["shards"]), tables(said),
         Part("slots", slots, SLOTS, "no verifier answers", bad_if(lambda row: row["problem"] or row["alarms"])),
         Part("copies", copies, COPIES, style=bad_if(lambda row: row.get("bypassed") or row.get("trouble"))),
@@ -83,15 +82,15 @@ def _share(part: float | None) -> str:
     return f"{part:.4%}" if part is not None and 0.999 < part < 1 else share(part)
 
 
-# -- one row, a line for each column ---------------------------------------------------------------------------------
+# -- parts with one row: a line per column ---------------------------------------------------------------------------
 def flow(said: Row) -> Part:
     return Part("facts", [said], FLOW)
 
 
 def _stored(flow: Row) -> str:
-    """Describes waiting events. A join on Spark has a bound, and no retry store."""
+    """Describes waiting events: on Spark, their number and its limit; otherwise, those in the retry store."""
     if bound := flow["waiting_bound"]:
-        return f"{flow['retry_store_events']:,.0f} wait on Spark, where {bound:,.0f} may wait"
+        return f"{flow['retry_store_events']:,.0f} wait on Spark, of at most {bound:,.0f}"
     oldest = f" (oldest {duration(flow['retry_store_oldest_s'])})" if flow["retry_store_events"] else ""
     return f"{flow['retry_store_events']:,.0f} in the retry store{oldest}"
 
@@ -155,7 +154,7 @@ def _watermark(said: Row) -> str:
 def _copies(said: Row) -> str:
     copies = said.get("copies", [])
     whole, behind = sum(not copy["behind_bytes"] for copy in copies), sum(copy["behind_bytes"] for copy in copies)
-    text = f"{whole} of {len(copies)} slots have all of their output copied, {size(behind)} behind"
+    text = f"{whole} of {len(copies)} slots have their whole output copied, {size(behind)} behind"
     alone = sum(copy.get("bypassed", False) for copy in copies)
     return "" if not copies else f"{text}, {alone} shown without a copy" if alone else text
 
@@ -177,9 +176,9 @@ def tables(said: Row) -> Part:
 def _observers(tables: Row) -> str:
     if not tables["processes"]:
         return "none in the deployment file"
-    silent = ", a store does not answer" if tables["stores_silent"] else ""
+    silent = ", but a store does not answer" if tables["stores_silent"] else ""
     up = f"{tables['up']} of {many(tables['processes'], 'process', 'processes')}"
-    return f"{up} of observers answer{silent}: {', '.join(tables['observers']) or NONE}"
+    return f"{up} answer{silent}: {', '.join(tables['observers']) or NONE}"
 
 
 def _runs(tables: Row) -> str:
@@ -194,7 +193,7 @@ def _cells(tables: Row) -> str:
 
 def _oracle(tables: Row) -> str:
     oracle = tables["oracle"]
-    led = "" if oracle is None else f"led by {oracle['leader']}" if oracle["leader"] else "led by nobody"
+    led = "" if oracle is None else f"led by {oracle['leader']}" if oracle["leader"] else "without a leader"
     return "" if oracle is None else f"{led}, {rate(oracle['timestamps_per_s'])} timestamps"
 
 
@@ -250,7 +249,7 @@ def shards(rows: Sequence[Row]) -> Part:
 
 
 def computations(found: Sequence[Row]) -> Part:
-    """A row for each stage; values of the whole computation are in the first one."""
+    """Returns a row for each stage. Values of a whole computation are in the row of its first stage."""
     rows = [
         {"alarms": each["alarms"], **(each if at == 0 else {}), **stage}
         for each in found
@@ -260,7 +259,7 @@ def computations(found: Sequence[Row]) -> Part:
 
 
 def _of_all(value: str, words: Any) -> Any:
-    """Formats a value of the whole computation; empty below the first stage."""
+    """Returns a function that formats a value of the whole computation; empty in rows after the first stage."""
     return lambda row: words(row[value]) if "compute" in row else ""
 
 

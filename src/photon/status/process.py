@@ -1,4 +1,5 @@
-"""``photon serve status``: polls every few seconds, and serves the last result, the page, and explanations."""
+"""``photon serve status``: polls all processes every few seconds, and serves the last result, the page, and
+explanations."""
 
 from __future__ import annotations
 
@@ -36,27 +37,27 @@ CONTENT_POLICY = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-# Suffixes of the served files.
+# Suffix of a served file -> its media type.
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
 }
 INDEX = "index.html"
-PERIOD_S = 2.0  # time between the starts of two polls
-WATCHED_S = 60.0  # without a request for this time the status process rests, because a poll costs each polled process
-# Period while it rests; a request is then told the data's age, and finds new data after PERIOD_S at most.
+PERIOD_S = 2.0  # seconds from the start of one poll to the start of the next
+WATCHED_S = 60.0  # without a request for this long, polls become rare, because each one costs work in all processes
+# Period while nobody asks. The first answer after that tells the age of its data; new data follow in PERIOD_S.
 RESTING_S = 10.0
-LEAST_S = 0.5  # shortest pause between two polls, however long one of them took
-STALE_S = 30.0  # it is healthy while the last poll is not older than this
-SECOND_S = 0.5  # time between the first two polls: rates need two
+LEAST_S = 0.5  # minimum pause between two polls, regardless of how long one of them took
+STALE_S = 30.0  # healthy only if the last poll is not older than this
+SECOND_S = 0.5  # seconds between the first two polls, because rates need two
 JSON = "application/json"
 
 log = get_logger(__name__)
 
 
 def read_assets() -> Mapping[str, Answer]:
-    """Path -> answer: the page at ``/``, its other files below ``/page/``."""
+    """Returns path -> answer: the page at ``/``, its other files under ``/page/``."""
     headers = (("Content-Security-Policy", CONTENT_POLICY),)
     found = {}
     for file in files("photon.status").joinpath("page").iterdir():
@@ -104,7 +105,7 @@ class StatusService:
                 if self._due():
                     await self.gather()
             except Exception:  # a bug in a view must not stop the page
-                log.exception("the status cannot be gathered")
+                log.exception("the status cannot be collected")
             await until(stop, max(self._next_at - self._clock.monotonic(), LEAST_S))
 
     def _due(self) -> bool:
@@ -123,11 +124,12 @@ class StatusService:
             return Answer(self.metrics(), METRICS_TYPE)
         if path == "/healthz":
             fresh = self._at is not None and self._clock.monotonic() - self._at < STALE_S
-            return plain("ok") if fresh else plain("no status was gathered recently", 503)
+            return plain("ok") if fresh else plain("no status was collected recently", 503)
         return self._assets.get(path)
 
     def _status_json(self) -> Answer:
-        """Before the first poll it names the processes that it asks, so that the page has something to show."""
+        """Returns status.json. Before the first poll it lists the processes to be asked, so that the page has
+        something to show."""
         if self._at is None:
             names = [each.title for each in asked_of(self._settings, self._datacentre)]
             said = {"datacentre": self._datacentre, "version": __version__, "starting": names}
@@ -156,13 +158,13 @@ async def serve_status(
 ) -> None:
     """Serves the status page. Raises UsageError, CannotListen.
 
-    ``operator``: polls with an operator's identity, not a status page's. ``serving`` is called with the datacentre
-    and the page's address.
+    ``operator``: polls with an operator's identity instead of the status page's. ``serving``: called with the
+    datacentre and the page's address.
     """
     settings, base, name = room.settings, room.base, room.datacentre
     address = room.listen or room.pipeline.page
     if not address:
-        raise UsageError(f"--listen: name host:port, or set datacentre.{name}.status in the configuration")
+        raise UsageError(f"--listen: give host:port, or set datacentre.{name}.status in the configuration")
     tls = logged(tls_of(settings, base, OPERATOR)) if operator else room.tls()
     service = StatusService(settings, name, tls, room.clock)
     explained = explained_by(settings, base, OPERATOR if operator else identity(Role.DATACENTRE, name))

@@ -1,6 +1,6 @@
-"""Rows of a deployment: processes, the registry's shards, the joiners' slots, copies, tables and all alarms. Pure.
+"""Rows about a deployment: processes, the registry's shards, the joiners' slots, copies, tables and all alarms. Pure.
 
-Rates are those of a ``Change``, from an earlier look to this one.
+Rates come from a ``Change`` between an earlier look and this one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from photon.fleet.processes import Process
 
 ALARMS_MAX = 100
 UPSTREAM_ALARM_S = 60.0
-DIRTY_ALARM_S = 120.0  # longest time that a change may wait for its observers
-HOLDS_ALL, CATCHING_UP = "holds all", "catching up"  # states of a copy, in words
-# Metrics that count a process's work, summed: events, keys, ids or runs.
+DIRTY_ALARM_S = 120.0  # a change that waits longer than this for its observers raises an alarm
+HOLDS_ALL, CATCHING_UP = "holds all", "catching up"  # descriptions of a copy's state
+# Metrics whose sum counts a process's work: events, keys, ids or runs.
 _RATES: Mapping[str, Sequence[str]] = {
     "dispatcher": ("photon_dispatcher_read_total",),
     "spark": ("photon_dispatcher_read_total",),
@@ -31,7 +31,7 @@ _RATES: Mapping[str, Sequence[str]] = {
     "observe": ("photon_tables_observed_total",),
     "registry": ("photon_registry_entry_ids_total",),
 }  # fmt: skip
-# Fields of a slot -> the verifier's metrics.
+# Field of a slot -> the verifier's metric.
 _VERIFIED = {
     "published_bytes": "published_bytes", "cleared_bytes": "cleared_bytes", "checked_bytes": "checked_bytes",
     "owned_ids": "owned_ids", "owned_oldest_s": "owned_oldest_seconds", "redo_bytes": "redo_log_bytes",
@@ -64,13 +64,13 @@ def processes_of(look: Look, change: Change) -> list[dict[str, Any]]:
 
 
 def _newest(look: Look) -> Mapping[str, Any]:
-    """The answer of the replica with the newest config."""
+    """Returns the details reported by the replica with the newest config."""
     return max((each.details for each in look.of("registry")), key=lambda one: one.get("config", -1), default={})
 
 
 def shards_of(look: Look, change: Change) -> list[dict[str, Any]]:
-    """Returns the shards as the replica with the newest config knows them, and the config group, 0, with the counts
-    and measurements of their leaders."""
+    """Returns the shards, and the config group, 0, as known to the replica with the newest config. Counts and
+    measurements come from the leaders."""
     now, rows = change.now, dict[str, dict[str, Any]]()
     newest = _newest(look)
     known = {str(shard["shard"]): shard for shard in newest.get("shards", [])}
@@ -113,7 +113,7 @@ def registry_of(look: Look, change: Change) -> dict[str, Any]:
 
 
 def slots_of(look: Look, change: Change) -> list[dict[str, Any]]:
-    """Returns each slot as its verifier and its joiner see it. Values of a silent one are unknown."""
+    """Returns each slot as reported by its verifier and its joiner. Values of one that does not answer are `None`."""
     now, rows = change.now, dict[str, dict[str, Any]]()
 
     def row(who: Process, slot: str) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def slots_of(look: Look, change: Change) -> list[dict[str, Any]]:
 
 
 def copies_of(look: Look) -> list[dict[str, Any]]:
-    """The copies of the slots' output as their joiners see them; leaves out slots without one."""
+    """Returns the copies of slots' output as reported by joiners. Omits slots that have no copy."""
     now = look.now
     why = {one["slot"]: one["trouble"] for each in look.heard for one in each.details.get("copies", [])}
     bypassed = now.by("slot", "photon_joiner_copy_bypassed")
@@ -153,7 +153,7 @@ def copies_of(look: Look) -> list[dict[str, Any]]:
         shown_alone = bool(bypassed.get(slot))
         state = HOLDS_ALL if not behind else CATCHING_UP
         if why.get(slot):
-            state = f"nothing can be shipped: {why[slot]}"
+            state = f"cannot be updated: {why[slot]}"
         if shown_alone:
             state = f"shown without a copy; {state}"
         found.append(
@@ -169,7 +169,7 @@ def copies_of(look: Look) -> list[dict[str, Any]]:
 
 
 def tables_of(look: Look, rates: Change) -> dict[str, Any] | None:
-    """Observers and the timestamp oracle. `None` if the deployment has neither."""
+    """Returns the state of observers and the timestamp oracle; `None` if the deployment has neither."""
     now, observing = look.now, look.of("observe")
     leading = now.each("photon_oracle_leader")
     if not (observing or leading):
@@ -200,23 +200,25 @@ def _table_alarms(look: Look) -> Iterator[dict[str, str]]:
     now = look.now
     leading = now.each("photon_oracle_leader")
     if leading and not any(sample.value for _, sample in leading):
-        what = "no replica leads the oracle of timestamps: transactions wait"
+        what = "no replica leads the timestamp oracle, so transactions wait"
         yield _alarm("oracle", what, "see photon status oracle; a majority of the registry's replicas must answer")
     for each in look.of("observe"):
         if each.details.get("problem"):
-            what = f"its store does not answer: {each.details['problem']}"
-            yield _alarm(each.process.title, what, "see photon doctor and the store; it continues by itself")
+            what = f"the store does not answer: {each.details['problem']}"
+            yield _alarm(each.process.title, what, "see photon doctor, and check the store; it continues by itself")
     oldest_s = now.max("photon_tables_oldest_dirty_seconds")
     if oldest_s > DIRTY_ALARM_S:
         cells = many(int(now.max("photon_tables_dirty_cells")), "cell")
         what = f"{cells} wait for observers, the oldest for {oldest_s:.0f} s"
         yield _alarm(
-            "observers", what, "see their logs for exceptions; photon table scan --locks; or start more observers"
+            "observers",
+            what,
+            "look for exceptions in their logs and at photon table scan --locks; or start more observers",
         )
 
 
 def upstream_of(now: Numbers, rates: Change) -> list[dict[str, Any]]:
-    """The rate and the lag of each relay that copies another join's output as logs of a join."""
+    """Returns the rate and lag of each relay that copies another join's output into logs."""
     return [
         {
             **sample.labels,
@@ -231,7 +233,7 @@ def upstream_of(now: Numbers, rates: Change) -> list[dict[str, Any]]:
 def _upstream_alarms(now: Numbers) -> Iterator[dict[str, str]]:
     for who, sample in now.each("photon_relay_lag_seconds"):
         if sample.value > UPSTREAM_ALARM_S:
-            what = f"the output of {sample.labels['upstream']} was copied to its end {sample.value:.0f} s ago"
+            what = f"the output of {sample.labels['upstream']} was last copied completely {sample.value:.0f} s ago"
             yield _alarm(who.title, what, "see the relay's log")
 
 
@@ -241,12 +243,13 @@ def _copy_alarms(copies: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
             yield _alarm(
                 f"copy of {copy['slot']}",
                 copy["state"],
-                "start its keeper, photon serve copies, or fix what it reports",
+                "start its keeper (photon serve copies), or fix the reported problem",
             )
 
 
 def alarms_of(look: Look) -> list[dict[str, str]]:
-    """Everything that needs an operator: silent processes, problems of verifier and registry, unbalanced ledgers."""
+    """Returns everything that needs an operator: processes that do not answer, problems of verifier and registry,
+    unbalanced ledgers."""
     now = look.now
     found = [alarm for each in look.heard for alarm in _told(each)]
     found += [*_copy_alarms(copies_of(look)), *_upstream_alarms(now), *_table_alarms(look)]
@@ -264,7 +267,7 @@ def _told(each: Heard) -> Iterator[dict[str, str]]:
     if not each.up:
         yield _alarm(where, f"does not answer: {each.problem}", "see photon status processes and the process's log")
     if each.process.kind == "sink" and details.get("problem"):
-        yield _alarm(where, f"waits: {details['problem']}", "fix what it reports; it continues by itself")
+        yield _alarm(where, f"waits: {details['problem']}", "fix the reported problem; the sink continues by itself")
     for alarm in details.get("alarms", []):
         yield _alarm(f"{where}, shard {alarm['shard']}", alarm["what"], "see docs/operations/")
     for slot in details.get("slots", []):

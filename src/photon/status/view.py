@@ -1,5 +1,5 @@
-"""The overview of a datacentre, status.json, and the busiest of a deployment. Pure; docs/watching.md explains every
-field."""
+"""The overview of a datacentre (status.json), and the busiest parts of a deployment. Pure. docs/watching.md explains
+every field."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from photon.status.rows import (
     upstream_of,
 )
 
-POINTS = 180  # number of the newest points, and of coarse ones
+POINTS = 180  # number of fine points to keep, and of coarse ones
 EVERY_S = 5.0
 COARSE_S = 480.0
 OLDEST_SHOWN = 20
 WINDOW_S = 60.0  # rates, ratios and latencies cover the last minute
 SNAPSHOTS_MAX = 64
-WITHIN_S = (1.0, 10.0, 60.0)  # bounds of the service level
+WITHIN_S = (1.0, 10.0, 60.0)  # latency limits of the service level
 
 _D, _J, _E, _V = "photon_dispatcher", "photon_joiner", "photon_eventstore", "photon_verifier"
 
@@ -51,7 +51,7 @@ class Point:
     pending: float
 
 
-# In a coarse point, these fields have the highest value, the others the mean.
+# In a coarse point these fields have the maximum, the others the mean.
 WORST = frozenset({"p99_s", "age_p99_s", "lag_s", "pending"})
 
 
@@ -59,7 +59,7 @@ class History:
     def __init__(self) -> None:
         self._fine: deque[Point] = deque(maxlen=POINTS)
         self._coarse: deque[Point] = deque(maxlen=POINTS)
-        self._since: list[Point] = []  # points for the next coarse one
+        self._since: list[Point] = []  # fine points for the next coarse one
 
     def due(self, now_s: float) -> bool:
         return not self._fine or now_s - self._fine[-1].at_s >= EVERY_S or now_s < self._fine[-1].at_s
@@ -75,13 +75,14 @@ class History:
             self._since = []
 
     def as_json(self) -> dict[str, list[dict[str, float | None]]]:
-        """``history`` and ``day``, oldest first. The last point of ``day`` covers the time since the one before."""
+        """Returns ``history`` and ``day``, oldest point first. The last point of ``day`` covers the time since the
+        one before."""
         coarse = [*self._coarse, together(self._since)] if self._since else list(self._coarse)
         return {"history": [_rounded(point) for point in self._fine], "day": [_rounded(point) for point in coarse]}
 
 
 def together(points: Sequence[Point]) -> Point:
-    """Merges several points into one, at the time of the last one."""
+    """Merges several points into one at the time of the last."""
     values: dict[str, float | None] = {}
     for name in Point.__dataclass_fields__:
         known = [value for point in points if (value := getattr(point, name)) is not None]
@@ -91,14 +92,14 @@ def together(points: Sequence[Point]) -> Point:
 
 
 def _rounded(point: Point) -> dict[str, float | None]:
-    """Rounds to four digits, which are enough for a chart, and halve the bytes."""
+    """Rounds to four digits: enough for a chart, in half the bytes."""
     found = {name: None if value is None else float(f"{value:.4g}") for name, value in asdict(point).items()}
     return {**found, "at_s": round(point.at_s, 1)}
 
 
 class View:
     def __init__(self, datacentre: str, version: str, others: Sequence[str] = ()) -> None:
-        """``others``: the datacentres that join the same events."""
+        """``others``: names of the datacentres that join the same events."""
         self._datacentre = datacentre
         self._others = others
         self._version = version
@@ -106,7 +107,7 @@ class View:
         self._history = History()
 
     def update(self, look: Look) -> dict[str, Any]:
-        """Adds a look. Returns the document of status.json."""
+        """Adds a look, and returns the new document of status.json."""
         now, now_s = look.now, look.at_s
         while self._past and not now_s - WINDOW_S <= self._past[0][0] < now_s:
             self._past.popleft()
@@ -147,7 +148,7 @@ class View:
 
 
 def oldest_of(details: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Merges the longest-waiting events of all processes, the oldest first."""
+    """Merges all processes' lists of the longest-waiting events, oldest first."""
     return sorted((row for each in details for row in each.get("oldest", [])), key=lambda row: -row["age_s"])[
         :OLDEST_SHOWN
     ]
@@ -193,7 +194,7 @@ def _flow(now: Numbers, rates: Change) -> dict[str, Any]:
 
 
 def _others(names: Sequence[str], now: Numbers, rates: Change) -> list[dict[str, Any]]:
-    """The other datacentres as seen from here: dispatchers track the events left to them."""
+    """Describes the other datacentres as seen from this one, whose dispatchers track the events left to them."""
     trusted = now.by("home", f"{_D}_home_trusted")
     elsewhere = rates.sum(f"{_D}_events_total", verdict="elsewhere")
     return [
@@ -235,7 +236,7 @@ def _point(now_s: float, flow: dict[str, Any], latency: dict[str, Any]) -> Point
     )
 
 
-# The meaning of each word of --sort in a view of ``busiest``.
+# View of ``busiest`` -> word of --sort -> field to sort by.
 SORTS: Mapping[str, Mapping[str, str]] = {
     "processes": {"cpu": "cpu", "memory": "memory_bytes", "rate": "rate_per_s"},
     "slots": {"rate": "answers_per_s", "memory": "open_bytes"},
@@ -245,7 +246,7 @@ SORTS: Mapping[str, Mapping[str, str]] = {
 
 
 def busiest(before: Look, look: Look) -> dict[str, Any]:
-    """Processes, slots, logs and shards, with their rates from one look to the next. Shard 0 is the config group."""
+    """Returns processes, slots, logs and shards, with rates between the two looks. Shard 0 is the config group."""
     change = Change(look.now, [(before.at_s, before.now)], look.at_s)
     return {
         "at_s": look.at_s,
@@ -258,7 +259,7 @@ def busiest(before: Look, look: Look) -> dict[str, Any]:
 
 
 def ordered(rows: Sequence[dict[str, Any]], view: str, sort: str) -> list[dict[str, Any]]:
-    """Sorts the rows, the highest first and unknown values last. ``sort``: a word of SORTS, or name."""
+    """Sorts the rows, largest first, unknown values last. ``sort``: a word in SORTS, or ``name``."""
     if sort == "name":
         return sorted(rows, key=lambda row: tuple(map(str, row.values())))
     field = SORTS[view].get(sort, SORTS[view]["rate"])

@@ -1,1 +1,1 @@
-"""Runs the processes of a deployment on one machine: starts, watches, restarts and ends them."""
+"""Runs a deployment's processes on one machine: starts, watches, restarts and stops them."""

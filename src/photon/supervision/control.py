@@ -1,6 +1,6 @@
-"""The control of a running ``photon up``: line-delimited JSON over a Unix socket in its run directory.
+"""The control socket of a running ``photon up``: line-delimited JSON over a Unix socket in its run directory.
 
-One request a line, one reply a line. Only its owner can use the socket (mode 0600).
+Each line is one request or one reply. Only the socket's owner can use it (mode 0600).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Action = Literal["ps", "down", "restart", "kill", "hold", "release", "pause", "r
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Effects of a changed deployment file on the processes, by name."""
+    """The effects of a changed deployment file: names of processes, and changed keys."""
 
     started: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()  # they keep running; their next start uses the new file
-    keys: tuple[str, ...] = ()  # keys of the deployment file with changed values
+    changed: tuple[str, ...] = ()  # still running; they use the new file after their next start
+    keys: tuple[str, ...] = ()  # keys in the deployment file whose values changed
 
 
 class Request(
@@ -50,39 +50,39 @@ class Request(
     tag_field="version",
     tag=1,
 ):
-    """The action, and its processes: those named and those of a datacentre."""
+    """An action, and the processes to act on: the ones in ``names`` and the ones of ``datacentre``."""
 
     do: Action
     names: tuple[str, ...] = ()
     datacentre: str | None = None
-    hold: bool = False  # with kill: the process stays down until release
-    dry_run: bool = False  # with reload: only say what would change
+    hold: bool = False  # with kill: keep the process down until it is released
+    dry_run: bool = False  # with reload: only report what would change
     # With hold: seconds from SIGTERM to SIGKILL, instead of the usual time.
     patience_s: Annotated[float, msgspec.Meta(gt=0.0, le=PATIENCE_S_MAX)] | None = None
-    # With restart: variables in addition to those of ``photon up``, from then on. `None` keeps the previous ones.
+    # With restart: environment variables in addition to those of ``photon up``. `None` keeps the previous ones.
     environment: dict[str, str] | None = None
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``error``: one line; then nothing was done. ``services``: all processes after the action."""
+    """``error``: one line; if set, nothing was done. ``services``: the processes after the action."""
 
     error: str = ""
     pid: int = 0  # process id of ``photon up``
     services: list[ServiceState] = []
-    changes: Changes | None = None  # what a reload changed
+    changes: Changes | None = None  # the changes made by a reload
 
 
 class ControlFailed(PhotonError):
-    """The running ``photon up`` failed to carry out the request, or does not answer."""
+    """Raised if the running ``photon up`` cannot carry out the request, or does not answer."""
 
 
 class NobodyListens(PhotonError):
-    """No ``photon up`` runs there, or it is still starting."""
+    """Raised if no ``photon up`` runs in this directory, or it is still starting."""
 
 
 @contextlib.contextmanager
 def _short_name(run: Path) -> Iterator[str]:
-    """Yields a short name for the socket, as the address of a Unix socket is limited to 108 bytes."""
+    """Yields a short path of the socket, because a Unix socket's address is limited to 108 bytes."""
     directory = os.open(run, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{directory}/{SOCKET_NAME}"
@@ -91,7 +91,7 @@ def _short_name(run: Path) -> Iterator[str]:
 
 
 def ask(run: Path, request: Request, timeout: float = 10.0) -> Reply:
-    """Asks the ``photon up`` of a run directory. Raises NobodyListens, ControlFailed."""
+    """Sends a request to the ``photon up`` of a run directory. Raises NobodyListens, ControlFailed."""
     with contextlib.ExitStack() as stack:
         connection = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         connection.settimeout(timeout)
@@ -100,19 +100,19 @@ def ask(run: Path, request: Request, timeout: float = 10.0) -> Reply:
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
             raise NobodyListens(f"nothing runs in {run}; start it with photon up") from None
         except TimeoutError:
-            raise ControlFailed(f"{run}: photon up does not answer within {timeout:g} s; it may be stopped") from None
+            raise ControlFailed(f"{run}: photon up did not answer within {timeout:g} s; is it suspended?") from None
         try:
             connection.sendall(msgspec.json.encode(request) + b"\n")
             line = _line(connection, time.monotonic() + timeout)
         except TimeoutError:
-            raise ControlFailed(f"{run}: photon up does not answer within {timeout:g} s; is it stopped?") from None
+            raise ControlFailed(f"{run}: photon up did not answer within {timeout:g} s; is it suspended?") from None
         except (ConnectionError, BrokenPipeError):
-            raise NobodyListens(f"{run}: photon up ended before it answered") from None
+            raise NobodyListens(f"{run}: photon up stopped before it answered") from None
     try:
         reply = msgspec.json.decode(line, type=Reply)
     except msgspec.DecodeError as error:
         raise ControlFailed(
-            f"{run}: cannot read the answer of photon up ({error}); it may be another version"
+            f"{run}: cannot read the answer of photon up ({error}); it may have another version"
         ) from None
     if reply.error:
         raise ControlFailed(reply.error)
@@ -140,7 +140,7 @@ def act(supervisor: Supervisor, request: Request, down: Callable[[], None]) -> R
     if request.datacentre is not None:
         of_it = supervisor.names(datacentre=request.datacentre)
         if not of_it:
-            return Reply(error=f"datacentre {request.datacentre}: it has no processes of its own")
+            return Reply(error=f"datacentre {request.datacentre}: has no processes of its own")
         chosen += [name for name in of_it if name not in chosen]
     match request.do:
         case "ps":
@@ -148,7 +148,7 @@ def act(supervisor: Supervisor, request: Request, down: Callable[[], None]) -> R
         case "down":
             down()
         case _ if not chosen:
-            return Reply(error=f"{request.do}: name processes or a datacentre")
+            return Reply(error=f"{request.do}: give processes or a datacentre")
         case "kill":
             for name in chosen:
                 supervisor.kill(name, hold=request.hold)
@@ -167,7 +167,7 @@ def act(supervisor: Supervisor, request: Request, down: Callable[[], None]) -> R
 
 
 class ControlServer:
-    """Listens in a run directory that this process has locked."""
+    """Listens in a run directory whose lock this process holds."""
 
     def __init__(
         self,
@@ -176,7 +176,8 @@ class ControlServer:
         down: Callable[[], None],
         reload: Callable[[bool], Awaitable[Changes]] | None = None,
     ) -> None:
-        """``reload(dry_run)`` raises PhotonError if the file cannot be used; nothing has changed then."""
+        """``reload``: called with ``dry_run``. It raises PhotonError if the file cannot be used; then nothing has
+        changed."""
         self._reload = reload
         self._run = run
         self._supervisor = supervisor
@@ -185,11 +186,11 @@ class ControlServer:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Starts listening; replaces a socket left by a killed process."""
+        """Starts listening. Replaces a socket left behind by a killed process."""
         (self._run / SOCKET_NAME).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            os.fchmod(listening.fileno(), 0o600)  # before bind, so that others can never open it
+            os.fchmod(listening.fileno(), 0o600)  # before bind, so that other users can never open it
             with _short_name(self._run) as name:
                 listening.bind(name)
             listening.setblocking(False)
@@ -199,7 +200,7 @@ class ControlServer:
             raise
 
     async def close(self) -> None:
-        """Answers pending requests, then closes."""
+        """Stops listening and closes all connections."""
         if self._server is not None:
             self._server.close()
         for task in self._connections:
@@ -213,12 +214,12 @@ class ControlServer:
         self._connections.add(task)
         try:
             if len(self._connections) > CONNECTIONS_MAX:
-                await self._say(writer, Reply(error=f"more than {CONNECTIONS_MAX} at once; try again"))
+                await self._say(writer, Reply(error=f"more than {CONNECTIONS_MAX} connections; try again"))
                 return
             while await self._answer(reader, writer):
                 pass
         except (ConnectionError, TimeoutError, asyncio.CancelledError):
-            pass  # the caller left or slept, or the server closes
+            pass  # the caller is gone or idle, or the server closes
         finally:
             self._connections.discard(task)
             writer.close()
@@ -228,7 +229,7 @@ class ControlServer:
             async with asyncio.timeout(IDLE_S):
                 line = await reader.readline()
         except ValueError:
-            await self._say(writer, Reply(error=f"a request has at most {REQUEST_BYTES} bytes"))
+            await self._say(writer, Reply(error=f"the request is longer than {REQUEST_BYTES} bytes"))
             return False
         if not line.endswith(b"\n"):
             return False

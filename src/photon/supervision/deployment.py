@@ -1,4 +1,4 @@
-"""Derives the processes of one machine from a deployment file. Pure."""
+"""Derives one machine's service processes from a deployment file. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from photon.supervision.supervisor import Service
 
 
 def changed_keys(before: Settings, after: Settings) -> list[str]:
-    """Returns ``a.b.c`` for each changed, new or removed value."""
+    """Returns the key, as ``a.b.c``, of each changed, new or removed value."""
     then, now = (_flat(msgspec.to_builtins(each, enc_hook=float)) for each in (before, after))
     return sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
 
@@ -29,7 +29,7 @@ def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-# Keys of [datacentre.NAME] -> kinds of processes of other datacentres that read them.
+# Key of [datacentre.NAME] -> kinds of processes in other datacentres that read it.
 _OF_OTHERS: Mapping[str, Collection[str]] = {
     "join": ("copies", "dispatcher", "joiner", "relay"),
     "address": ("copies", "joiner", "relay"),
@@ -42,9 +42,9 @@ _OF_OTHERS: Mapping[str, Collection[str]] = {
 
 
 def reads(service: Service, keys: Iterable[str]) -> bool:
-    """True if a process read one of these keys at its start. A table [datacentre.NAME] is read by that datacentre's
-    processes, all with a status page and those in ``_OF_OTHERS``; [wan] by the proxy; any other by all processes
-    except the proxy."""
+    """Returns True if the process reads one of these keys when it starts. [datacentre.NAME] is read by that
+    datacentre's processes, by all that have a status page, and by those in ``_OF_OTHERS``; [wan] by the proxy only;
+    other tables by all processes except the proxy."""
     kind = service.name.partition(" ")[0]
     for key in keys:
         table, _, rest = key.partition(".")
@@ -65,32 +65,32 @@ def reads(service: Service, keys: Iterable[str]) -> bool:
 class Deployment:
     file: Path
     settings: Settings
-    run: Path  # directory for the processes' logs and the routes of the proxy
+    run: Path  # directory for the processes' logs and the proxy's routes
     routes: tuple[Route, ...] = ()
-    tls: Tls | None = None  # the operator's certificate for health checks; None means plain text
+    tls: Tls | None = None  # the operator's certificate, for health checks; `None` means plain text
 
     @property
     def routes_file(self) -> Path:
         return self.run / "routes.json"
 
     def services(self) -> list[Service]:
-        """Every process, in the order of their start."""
+        """Returns all services in start order."""
         return [service for stage in self.stages() for service in stage]
 
     def stages(self) -> list[list[Service]]:
-        """Returns the services by stage: each stage needs those before it; they stop in reverse order."""
+        """Returns the services by stage. Each stage needs the stages before it; stages stop in reverse order."""
         return [[self._service(process) for process in stage] for stage in stages(self.settings)]
 
     def _service(self, process: Process) -> Service:
         log = self.run / "logs" / f"{process.label.replace(' ', '-')}.log"
         health = KINDS[process.kind].health
-        address = process.address if health else None  # as a page's health is not in gRPC
+        address = process.address if health else None  # a status page has no gRPC health service
         to = towards(self.tls, process.identity)
         command = (*self._command(process), "--stop-with-parent")
         return Service(process.label, command, log, address, health, process.datacentre, to)
 
     def _command(self, process: Process) -> Iterator[str]:
-        """Processes that read the deployment file get the proxy's ports instead of addresses in other regions."""
+        """Yields the arguments of a process. Instead of addresses in other regions, it gets the proxy's ports."""
         wan, tls = self.settings.wan, self.settings.tls
         if process.kind == "wan" and wan is not None:
             yield from ("wan", "serve", "--routes", str(self.routes_file), "--control", wan.control)

@@ -1,4 +1,4 @@
-"""Acts on a run from another process: ``photon up --detach``, ``status processes``, ``down``. Blocking."""
+"""Controls a run from another process: ``photon up --detach``, ``status processes``, ``down``. Blocking."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from photon.supervision.states import USAGE_EXIT, ServiceState, summary
 from photon.supervision.up import LOGS
 
 POLL_S = 0.1
-BETWEEN_S = 5.0  # longest wait for a process with the lock but no socket, which is starting or ending
+BETWEEN_S = 5.0  # how long to wait for a process that is starting or stopping: it has the lock but no socket
 
 
 class UpFailed(PhotonError):
-    """The background process ended, or did not bring all processes up in time."""
+    """Raised if the background process stopped, or did not bring all processes up in time."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
@@ -32,14 +32,14 @@ class UpFailed(PhotonError):
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A ``photon up`` in the background."""
+    """A ``photon up`` that was started in the background."""
 
     process: subprocess.Popen[bytes]
     log: Path
-    since: int  # offset in its log at which this run began
+    since: int  # offset in the log at which this run starts
 
     def check(self) -> None:
-        """Raises UpFailed with its last line if it has ended."""
+        """Raises UpFailed, with the last line of its log, if the process has stopped."""
         if (code := self.process.poll()) is not None:
             said = last_said(self.log, self.since) or f"photon up ended with exit code {code}, see {self.log}"
             raise UpFailed(said, code or 1)
@@ -68,7 +68,7 @@ def start_detached(
 ) -> list[ServiceState]:
     """Starts ``photon ARGUMENTS`` in the background and waits until all its processes are up.
 
-    ``say`` receives processes that fail meanwhile. Raises UpFailed, RunBusy, ControlFailed.
+    ``say``: called for each process that fails meanwhile. Raises UpFailed, RunBusy, ControlFailed.
     """
     launched = launch(run, arguments)
     deadline = time.monotonic() + timeout
@@ -84,10 +84,10 @@ def start_detached(
                 told.add(state.name)
                 say(f"{state.name} is failing: {state.detail}")
         if any(state.exit_code == USAGE_EXIT for state in failing):
-            raise UpFailed(f"{summary(states)} (photon up keeps trying; photon down ends it)")
+            raise UpFailed(f"{summary(states)} (photon up keeps trying; photon down stops it)")
         if time.monotonic() > deadline:
             what = summary(states) if states else f"no status is available yet, see {launched.log}"
-            raise UpFailed(f"after {timeout:g} s {what} (photon up keeps trying; photon down ends it)")
+            raise UpFailed(f"after {timeout:g} s {what} (photon up keeps trying; photon down stops it)")
         time.sleep(POLL_S)
 
 
@@ -99,7 +99,8 @@ def _states(run: Path) -> list[ServiceState]:
 
 
 def ask_patiently(run: Path, request: Request, timeout: float = 10.0) -> Reply:
-    """Like ``ask``, but waits for a ``photon up`` that is starting or ending. Raises NobodyListens, ControlFailed."""
+    """Like ``ask``, but waits for a ``photon up`` that is starting or stopping. Raises NobodyListens,
+    ControlFailed."""
     deadline = time.monotonic() + BETWEEN_S
     while True:
         try:
@@ -108,12 +109,12 @@ def ask_patiently(run: Path, request: Request, timeout: float = 10.0) -> Reply:
             if not is_locked(run):
                 raise
             if time.monotonic() > deadline:
-                raise ControlFailed(f"{busy(run)}; but it does not listen") from None
+                raise ControlFailed(f"{busy(run)}; but its control socket does not answer") from None
         time.sleep(POLL_S)
 
 
 def running(run: Path) -> list[str]:
-    """Returns the names of the processes that ``stop_detached`` would end. Raises ControlFailed."""
+    """Returns the names of the processes that ``stop_detached`` would stop. Raises ControlFailed."""
     try:
         return [state.name for state in ask_patiently(run, Request(do="ps")).services]
     except NobodyListens:
@@ -121,9 +122,9 @@ def running(run: Path) -> list[str]:
 
 
 def stop_detached(run: Path, timeout: float) -> list[str]:
-    """Ends a run, or the processes of a killed ``photon up``, and waits until none is left.
+    """Stops a run, or the processes that a killed ``photon up`` left running, and waits until none is left.
 
-    Returns the names of the ended processes; empty if nothing ran. Raises ControlFailed.
+    Returns the names of the stopped processes; empty if nothing ran. Raises ControlFailed.
     """
     try:
         reply = ask_patiently(run, Request(do="down"))
@@ -135,5 +136,5 @@ def stop_detached(run: Path, timeout: float) -> list[str]:
     if not wait_unlocked(run, timeout):
         left = [state.name for state in _states(run) if state.pid and os.path.exists(f"/proc/{state.pid}")]
         what = ", ".join(left) or "itself"
-        raise ControlFailed(f"photon up (pid {reply.pid}) has not ended after {timeout:g} s; still there: {what}")
+        raise ControlFailed(f"photon up (pid {reply.pid}) has not stopped after {timeout:g} s; still running: {what}")
     return [state.name for state in reply.services]

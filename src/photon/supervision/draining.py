@@ -1,4 +1,5 @@
-"""Decides which processes may leave a running deployment, and the order of restarts. Pure."""
+"""Decides which processes may be stopped in a running deployment, and in which order processes are restarted.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ from photon.fleet.processes import DATACENTRE, READERS
 from photon.supervision.states import ServiceState
 
 JOINER, DISPATCHER, REGISTRY = "joiner", "dispatcher", "registry"
-# A datacentre joins while it has a running process of each of these kinds, if configured.
+# A datacentre joins while a process of each of these kinds runs, as far as configured.
 JOINING = {*READERS, "eventstore", JOINER, DATACENTRE}
-# Time for a joiner to answer and to write its records; it gives up earlier by itself (EngineLimits).
+# Time for a joiner to answer and write its records; it gives up earlier by itself (EngineLimits).
 PATIENCE_S = 60.0
 
 
 class DrainRefused(PhotonError):
-    """The drain would leave a datacentre without a joiner. One line."""
+    """Raised if the drain would leave a datacentre without a joiner. The message is one line."""
 
 
 def kind_of(state: ServiceState) -> str:
@@ -25,7 +26,7 @@ def kind_of(state: ServiceState) -> str:
 
 
 def joiner_named(states: Sequence[ServiceState], name: str) -> ServiceState:
-    """Finds a joiner by ``east-1``, ``joiner east-1`` or ``joiner-east-1``. Raises UsageError."""
+    """Finds a joiner by its name: ``east-1``, ``joiner east-1`` or ``joiner-east-1``. Raises UsageError."""
     joiners = [state for state in states if kind_of(state) == JOINER]
     for state in joiners:
         if name in (state.name, state.name.replace(" ", "-"), state.name.partition(" ")[2]):
@@ -41,15 +42,15 @@ def check_drain(states: Sequence[ServiceState], joiner: ServiceState, *, last: b
     if last or joiner.state == "held" or any(each.state == "up" and each.datacentre == own for each in others):
         return
     elsewhere = sorted({each.datacentre for each in others if each.state == "up"})
-    reads = f"{', '.join(elsewhere)} joins the same logs" if elsewhere else "no other datacentre has one here"
+    reads = f"{', '.join(elsewhere)} joins the same logs" if elsewhere else "no other datacentre has a joiner here"
     raise DrainRefused(
-        f"{joiner.name} is the last joiner of {own} that is up ({reads}): without it the events of {own} wait until "
-        "one is released; start another one, or give --last"
+        f"{joiner.name} is the last joiner of {own} that is up ({reads}): without it, events of {own} wait until a "
+        "joiner is released; start another one, or give --last"
     )
 
 
 def dispatchers_of(states: Sequence[ServiceState], datacentre: str | None) -> list[ServiceState]:
-    """All dispatchers of one datacentre. Raises UsageError."""
+    """Returns all dispatchers of one datacentre. Raises UsageError."""
     found = [state for state in states if kind_of(state) == DISPATCHER]
     known = sorted({state.datacentre for state in found})
     if datacentre is None and len(known) == 1:
@@ -57,7 +58,7 @@ def dispatchers_of(states: Sequence[ServiceState], datacentre: str | None) -> li
     chosen = [state for state in found if state.datacentre == datacentre]
     if not chosen:
         named = f"--datacentre {datacentre}: no dispatcher runs here"
-        what = "name the dispatcher's datacentre with --datacentre" if datacentre is None else named
+        what = "give the dispatcher's datacentre with --datacentre" if datacentre is None else named
         raise UsageError(f"{what}; there are: {', '.join(known) or 'none'}{_together(states)}")
     return chosen
 
@@ -65,7 +66,7 @@ def dispatchers_of(states: Sequence[ServiceState], datacentre: str | None) -> li
 def _together(states: Sequence[ServiceState]) -> str:
     names = [f"'{state.name}'" for state in states if kind_of(state) == DATACENTRE]
     whole = ", ".join(names)
-    return f"; those that are not apart run in the process of their datacentre: photon hold {whole}" if names else ""
+    return f"; others run in the process of their datacentre: photon hold {whole}" if names else ""
 
 
 def readers_left(states: Sequence[ServiceState], paused: Sequence[ServiceState]) -> list[str]:
@@ -76,7 +77,7 @@ def readers_left(states: Sequence[ServiceState], paused: Sequence[ServiceState])
 
 
 def in_turn(states: Sequence[ServiceState], names: Collection[str]) -> list[ServiceState]:
-    """Sorts processes in the order of restarts: replicas, one datacentre after the other, then the others."""
+    """Sorts processes into restart order: replicas, one datacentre after another, then all others."""
 
     def turn(state: ServiceState) -> tuple[bool, bool, str]:
         replica = kind_of(state) == REGISTRY
@@ -86,8 +87,8 @@ def in_turn(states: Sequence[ServiceState], names: Collection[str]) -> list[Serv
 
 
 def nobody_joins(states: Sequence[ServiceState], without: ServiceState) -> str:
-    """Returns why no other datacentre would join while this process is down; empty if one does, or there is no
-    other."""
+    """Returns why no other datacentre would join while the process ``without`` is down; empty if one would, or there
+    is no other."""
     missing: dict[str, str] = {}
     for each in states if kind_of(without) in JOINING else ():
         if each.datacentre == without.datacentre or kind_of(each) not in JOINING:

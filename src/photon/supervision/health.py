@@ -1,13 +1,12 @@
-"""Checks whether a process answers its health service, and whether a silent process hangs.
+"""Checks whether a process answers its health service, and whether a process that does not answer hangs.
 
-An answer is the heartbeat of a process's event loop, because the loop itself gives it. On an overloaded machine a
-healthy process answers late, and so does the supervisor; killing the process then costs a restart, which slows the
-machine further. So silence is judged by the time that the process could have used. Time in which one of its threads
-was ready to run but another process had the processor is *starved*, and so is time in which the supervisor was; only
-the rest counts. Then a process that
+The process's event loop gives the answer itself, so an answer is its heartbeat. On an overloaded machine a healthy
+process answers late, and so does the supervisor; killing the process then costs a restart, which slows the machine
+further. So silence is judged by the time that the process could have used. Time in which one of its threads was ready
+to run but another process had the processor is *starved*, and so is time in which the supervisor was; only the rest
+counts. Thus a process that
 
-- is stuck, waiting for something that never happens, or was stopped (SIGSTOP) by someone other than its
-  supervisor, is found after the limit,
+- is stuck or was suspended (SIGSTOP) by someone other than its supervisor is found after the limit,
 - spins is found once it has used that much processor time without giving an answer,
 - does anything else is found after many times the limit, regardless of load.
 """
@@ -24,9 +23,9 @@ from typing import NamedTuple
 from photon.config.rpc import serves
 from photon.config.tls import Towards, open_channel
 
-STARVED_TIMES = 40.0  # a process silent for this many times the limit hangs, regardless of its running time
-UNKNOWN_TIMES = 4.0  # factor for the limit if the kernel does not report how much a process could run
-_LISTEN = "0A"  # the state of a listening socket in the kernel's table
+STARVED_TIMES = 40.0  # a process silent for this many times the limit hangs, however little it ran
+UNKNOWN_TIMES = 4.0  # factor of the limit if the kernel does not report how long a process could run
+_LISTEN = "0A"  # state of a listening socket in the kernel's table
 
 
 class Health(enum.Enum):
@@ -46,8 +45,8 @@ async def ask_health(address: str, name: str, timeout: float, to: Towards | None
 
 
 def listens(pid: int, address: str) -> bool:
-    """True if this process listens at host:port, or if that is unknown. Otherwise another process would answer in its
-    place, while this one is about to end because the port is in use."""
+    """Returns True if this process listens at host:port, or if that is unknown. If it does not, another process
+    answers in its place, and this one is about to stop because the port is in use."""
     port = address.rpartition(":")[2]
     if not port.isdigit():
         return True
@@ -61,7 +60,7 @@ def listens(pid: int, address: str) -> bool:
             }
             known = True
     if not known:
-        return not os.path.exists("/proc/self/net/tcp")  # unknown for a process that has just ended
+        return not os.path.exists("/proc/self/net/tcp")  # unknown for a process that has just stopped
     return any(name in sockets for name in _sockets(pid))
 
 
@@ -77,26 +76,26 @@ def _sockets(pid: int) -> list[str]:
 
 
 class Turn(NamedTuple):
-    """The scheduler's times of one thread."""
+    """The scheduler's times for one thread."""
 
     ran_ns: int
-    waited_ns: int  # total time waiting to run, without a current wait
+    waited_ns: int  # total time spent waiting to run, without the current wait
     ready: bool  # running now, or waiting to run
 
 
-Turns = Mapping[int, Turn]  # scheduler times of all threads of a process at one moment, by their ids
+Turns = Mapping[int, Turn]  # thread id -> scheduler times, of all threads of a process at one moment
 
 
 def turns_of(pid: int) -> Turns | None:
-    """Reads the turns of a process's threads from the kernel.
+    """Reads the scheduler times of a process's threads from the kernel.
 
-    `None` if unavailable (no /proc, or one without schedstat), or if the process is gone.
+    Returns `None` if they are not available (no /proc, or one without schedstat), or if the process is gone.
     """
     found: dict[int, Turn] = {}
-    own = pid == os.getpid()  # we are running now, which tells nothing about the time before
+    own = pid == os.getpid()  # this thread is running now, which says nothing about the time before
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError, ValueError, IndexError):  # a thread that has just ended
+            with contextlib.suppress(OSError, ValueError, IndexError):  # the thread has just ended
                 thread = Path(f"/proc/{pid}/task/{name}")
                 ran, waited, _ = map(int, (thread / "schedstat").read_text().split())
                 ready = not own and (thread / "stat").read_text().rpartition(")")[2].split()[0] == "R"
@@ -105,8 +104,8 @@ def turns_of(pid: int) -> Turns | None:
 
 
 def used_s(before: Turns, after: Turns, passed_s: float) -> tuple[float, float]:
-    """Returns, for ``passed_s`` between two checks of a process, the running time of its busiest thread, and the
-    longest wait of a thread to run."""
+    """Returns the running time of a process's busiest thread, and the longest time that a thread waited to run,
+    during ``passed_s`` between two checks."""
     ran_s = waited_s = 0.0
     for thread, now in after.items():
         if (then := before.get(thread)) is not None:
@@ -118,27 +117,27 @@ def used_s(before: Turns, after: Turns, passed_s: float) -> tuple[float, float]:
 
 
 class Answers:
-    """The health of one process over time. Pure."""
+    """The answers to one process's health checks over time. Pure."""
 
     def __init__(self) -> None:
         self.last: Health | None = None
-        self.was_up = False  # it served once; only then can it hang
+        self.was_up = False  # True once it has served; only then can it hang
         self.silent_s = 0.0
-        self.ran_s = 0.0  # running time of its busiest thread in that time
-        self.starved_s = 0.0  # time in which it, or the supervisor, was kept from running
+        self.ran_s = 0.0  # running time of its busiest thread during the silence
+        self.starved_s = 0.0  # time in which the process or the supervisor was kept from running
         self._known = True
         self._at_s: float | None = None
         self._turns: Sequence[Turns | None] = ()
 
     def heard(self, health: Health, now_s: float, gap_max_s: float, turns: Sequence[Turns | None] = ()) -> None:
-        """Notes one check. The time between two checks counts as silent only up to ``gap_max_s``, as the supervisor
-        itself may have been stopped. ``turns``: of the process and of the supervisor, while the process is silent;
-        `None` if unavailable."""
+        """Records the result of one check. The time since the previous check counts as silence only up to
+        ``gap_max_s``, because the supervisor itself may have been suspended. ``turns``: of the process and of the
+        supervisor, while the process is silent; `None` if not available."""
         if health is not Health.SILENT or not self.was_up:
             self.silent_s = self.ran_s = self.starved_s = 0.0
             self._known, self._turns = True, ()
         elif self._at_s is not None:
-            # Its running time is known since the first unanswered check, so silence counts from there.
+            # Running times are known only from the first unanswered check on, so silence counts from there.
             passed_s = 0.0 if turns and not self._turns else min(now_s - self._at_s, gap_max_s)
             self.silent_s += passed_s
             self._starved(passed_s, turns)
@@ -157,7 +156,8 @@ class Answers:
         self._turns = turns
 
     def hangs(self, limit_s: float) -> bool:
-        """True if it could run for ``limit_s`` without answering, or has been silent for far longer."""
+        """Returns True if the process could run for ``limit_s`` without answering, or has been silent for far
+        longer."""
         own_s = self.silent_s - self.starved_s
         return own_s > limit_s * (1.0 if self._known else UNKNOWN_TIMES) or self.silent_s > limit_s * STARVED_TIMES
 
@@ -171,6 +171,6 @@ class Answers:
         )
 
     def excused(self) -> None:
-        """Forgives wanted silence (a pause); counting restarts."""
+        """Starts counting silence from zero, after intended silence (a pause)."""
         self.silent_s = self.ran_s = self.starved_s = 0.0
         self._known, self._at_s, self._turns = True, None, ()

@@ -1,7 +1,7 @@
-"""Makes the values of the chart ``deploy/helm/photon`` from a deployment file: the processes, and their permitted
+"""Generates the values of the chart ``deploy/helm/photon`` from a deployment file: the processes, and their permitted
 calls. Pure.
 
-A service is a Service of Kubernetes, named after the first word of the host of its address, and leads to one pod; the
+Each service is a Kubernetes Service that leads to one pod. Its name is the first word of the host in its address; the
 table of rights decides the open ports. The chart defines how pods run.
 """
 
@@ -22,30 +22,30 @@ from photon.supervision.ports import host_and_port
 from photon.supervision.routes import called_across
 from photon.supervision.services import ETC, MEMORY, MOUNTS, Service, directory, listening, problems, services
 
-# Kinds of processes with a datacentre's certificate.
+# Kinds of processes that have a datacentre's certificate.
 PARTS = (DATACENTRE, *(part for part in get_args(Part) if part != "spark"))
 KEY_FILE, CERTIFICATES = "/key/key", "/certs"
 _LABEL = r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?"
 _EVERYWHERE = ("photon.v1.Metrics", "photon.v1.Explain")
-LOGS, HOST_LOGS = "/logs/", "/var/log/"  # directories of logs: of a claim, and of the node
-# gRPC services of a kind of process, other than the one that reports its health.
+LOGS, HOST_LOGS = "/logs/", "/var/log/"  # log directories: in a volume claim, and on the node
+# Kind of process -> its gRPC services, other than the one that reports its health.
 _MORE = {"registry": ("photon.v1.RegistryOperator", "photon.v1.RaftPeer", "photon.v1.Timestamps")}
 
 
 class NotForContainers(UsageError):
-    """A deployment that cannot run in containers. One line: the key, and a valid setting."""
+    """Raised for a deployment that cannot run in containers. One line: the key, and a valid setting."""
 
 
 def values(settings: Settings, file: str, text: str, read: Callable[[str], str]) -> str:
-    """Makes the text of the values, JSON. ``file``: the deployment file's path; ``text``: its content; ``read``:
-    reads a file next to it. Raises NotForContainers, and the errors of ``read``."""
+    """Returns the values as JSON text. ``file``: path of the deployment file; ``text``: its content; ``read``: reads
+    a file next to it. Raises NotForContainers, and the errors of ``read``."""
     problem = next(_problems(settings), None)
     if problem is not None:
         raise NotForContainers(f"{file}: {problem}")
     config = PurePosixPath(file).name
     made = [_made(settings, each, f"{ETC}/{config}") for each in services(settings)]
     deployment: dict[str, Any] = {
-        "made": f"of {file} by photon up --helm: change that file, and generate this one again",
+        "made": f"from {file} by photon up --helm: change that file, then generate this one again",
         "datacentres": [
             {"name": each, "region": settings.region(each), "mounts": _mounts(settings, "operator", each)}
             for each in settings.datacentre
@@ -63,7 +63,7 @@ def values(settings: Settings, file: str, text: str, read: Callable[[str], str])
 
 
 def callers(kind: str) -> list[dict[str, Any]]:
-    """Kinds of processes that may call a kind; ``here``: only those of the same datacentre."""
+    """Returns the kinds of processes that may call ``kind``. ``here``: only processes of the same datacentre."""
     own = [KINDS[part].health for part in PARTS] if kind == DATACENTRE else [KINDS[kind].health]
     here: dict[str, bool] = {}
     for method, rights in RIGHTS.items():
@@ -98,28 +98,28 @@ def _page(address: str) -> dict[str, Any]:
 
 
 def _mounts(settings: Settings, kind: str, datacentre: str) -> list[str]:
-    """Returns the volumes of a kind of process; leaves out the logs if they are elsewhere."""
+    """Returns the volumes of a kind of process, without the logs if they are elsewhere."""
     pipeline = settings.datacentre.get(datacentre)
     local = pipeline is not None and any(each.startswith(LOGS) for each in (pipeline.primary, pipeline.foreign))
     return [each for each in MOUNTS[kind] if each != "logs" or local]
 
 
 def _problems(settings: Settings) -> Iterator[str]:
-    """Settings that the chart cannot run: key, value, and a valid setting."""
+    """Yields settings that the chart cannot run: key, value, and a valid setting."""
     if settings.wan is not None:
-        yield "wan: simulates the network between regions, which clusters have themselves; leave it out"
+        yield "wan: simulates a network between regions, but clusters have a real one; remove it"
     yield from directory("key_file", settings.key_file, KEY_FILE)
     yield from directory("tls.directory", settings.tls.directory if settings.tls else CERTIFICATES, CERTIFICATES)
     for table, names in (("registry.replicas", settings.registry.replicas), ("datacentre", settings.datacentre)):
         for name in names:
             if not re.fullmatch(_LABEL, name):
-                yield f"{table}.{name}: becomes a name in Kubernetes: use a-z, 0-9 and -, beginning with a letter"
+                yield f"{table}.{name}: becomes a name in Kubernetes: use only a-z, 0-9 and -, starting with a letter"
     for name, pipeline in settings.datacentre.items():
         for side, place in (("primary", pipeline.primary), ("foreign", pipeline.foreign)):
             if "://" not in place and not place.startswith((LOGS, HOST_LOGS)):
                 yield (
-                    f"datacentre.{name}.{side} = {place!r}: must be a URL, or below '/logs' (the logs' volume), "
-                    "or below '/var/log' (the node's logs, mounted by the chart's value `volumes`)"
+                    f"datacentre.{name}.{side} = {place!r}: must be a URL, or in '/logs' (the logs' volume), "
+                    "or in '/var/log' (the node's logs, mounted by the chart's value `volumes`)"
                 )
     made = [f"{kind}-{name}" for kind in ("joiner", "operator") for name in settings.datacentre]
     yield from problems(settings, ["registry", *made])
@@ -131,9 +131,9 @@ def _problems(settings: Settings) -> Iterator[str]:
         if not re.fullmatch(_LABEL, first):
             yield (
                 f"{each.title}: {each.address}: the host must be a Service's name: a-z, 0-9 and -, "
-                "beginning with a letter"
+                "starting with a letter"
             )
         if rest and each.address not in across:
             yield f"{each.title}: {each.address}: is internal to its cluster, so use a Service's name without dots"
         if (other := taken.setdefault((first, rest and each.region), each.title)) != each.title:
-            yield f"{each.title}: {each.address}: is also the Service of {other}; give each its own"
+            yield f"{each.title}: {each.address}: is also the Service of {other}; give each its own Service"

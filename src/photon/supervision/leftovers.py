@@ -1,8 +1,9 @@
-"""Processes of a killed supervisor: they end by themselves; this module ends those that hang.
+"""Stops processes that a killed supervisor left running. They normally stop by themselves; this module is for those
+that hang.
 
 A process is identified by its pid, its start time and the machine's boot, so that no other process is ever signalled.
-The file is written at each start; a process started just before its supervisor was killed may be missing, but cannot
-hang yet.
+The file is written at each start. A process started just before its supervisor was killed may be missing in it, but
+cannot hang yet.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 from photon.config.versioned_file import decoded
 
 FILE_NAME = "processes.json"
-GRACE_S = 10.0  # between SIGTERM and SIGKILL
+GRACE_S = 10.0  # seconds between SIGTERM and SIGKILL
 PID_MAX = 1 << 22
 PROCESSES_MAX = 10_000
 
@@ -29,7 +30,7 @@ PROCESSES_MAX = 10_000
 class _Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     pid: Annotated[int, msgspec.Meta(ge=1, le=PID_MAX)]
-    started: int  # clock ticks since the machine was booted
+    started: int  # clock ticks from the machine's boot to the process's start
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="version", tag=1):
@@ -42,7 +43,7 @@ def remember(run: Path, pids: Mapping[str, int]) -> None:
     data = msgspec.json.encode(_File(_boot(), processes))
     temporary = run / (FILE_NAME + ".tmp")
     temporary.write_bytes(data)
-    os.replace(temporary, run / FILE_NAME)  # no fsync, as no process survives a power cut
+    os.replace(temporary, run / FILE_NAME)  # no fsync: no process survives a power cut
 
 
 def forget(run: Path) -> None:
@@ -50,7 +51,8 @@ def forget(run: Path) -> None:
 
 
 def end_leftovers(run: Path, grace_s: float = GRACE_S) -> list[str]:
-    """Ends processes left by a dead supervisor, and waits for them. Returns ``name (pid n)`` of each."""
+    """Stops the processes that a dead supervisor left running, and waits for them. Returns ``NAME (pid N)`` of
+    each."""
     with contextlib.ExitStack() as stack:
         left = []
         for process in _remembered(run):
@@ -61,7 +63,7 @@ def end_leftovers(run: Path, grace_s: float = GRACE_S) -> list[str]:
             stack.callback(os.close, descriptor)
             if (
                 _started(process.pid) == process.started
-            ):  # the descriptor names this process, even if the pid is reused
+            ):  # the descriptor still means this process if the pid is reused
                 left.append((f"{process.name} (pid {process.pid})", descriptor))
         for number in (signal.SIGTERM, signal.SIGCONT):
             for _, descriptor in left:
@@ -76,13 +78,13 @@ def end_leftovers(run: Path, grace_s: float = GRACE_S) -> list[str]:
 
 
 def leftovers(run: Path) -> list[str]:
-    """Returns the names of the processes that ``end_leftovers`` would end."""
+    """Returns ``NAME (pid N)`` of each process that ``end_leftovers`` would stop."""
     left = [process for process in _remembered(run) if _started(process.pid) == process.started]
     return [f"{process.name} (pid {process.pid})" for process in left]
 
 
 def _remembered(run: Path) -> list[_Process]:
-    """Returns the remembered processes; none for a file of another boot, or an unreadable one, as its writer was
+    """Returns the processes in the file; none if it is from another boot, or unreadable because its writer was
     killed."""
     try:
         file = decoded((run / FILE_NAME).read_bytes(), _File)
@@ -107,7 +109,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> int | None:
-    """Returns the start time of a process. `None` if there is no such process, or it is already dead."""
+    """Returns a process's start time; `None` if there is no such process, or it is already dead."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Addresses of processes: splits ``host:port``, and finds free ports of this machine."""
+"""Splits ``host:port`` addresses, and finds free ports on this machine."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from photon.config.errors import PhotonError
 
 _EXAMPLE = "127.0.0.1:7101"
 PORTS = range(15_000, 30_000)
-# Ports recently drawn by this process, drawn again only after all others, as they may not be in use yet.
+# Ports that this process has drawn recently. They may not be in use yet, so all others are drawn first.
 _drawn: deque[int] = deque(maxlen=128)
 
 
 class NoFreePort(PhotonError):
-    """There are fewer free ports than needed."""
+    """Raised if fewer ports are free than needed."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Free ports of 127.0.0.1. Raises NoFreePort.
+    """Returns free ports of 127.0.0.1. Raises NoFreePort.
 
-    They are below the kernel's range for connections: a port in that range could be taken while a killed process is
-    being restarted. All are even: a datacentre's page is at the port after its address.
+    They are below the range that the kernel uses for outgoing connections: a port in that range could be taken while
+    a killed process restarts. All are even, because a datacentre's page is at the port after its address.
     """
     with contextlib.ExitStack() as stack:
         ports: list[int] = []
@@ -42,7 +42,7 @@ def free_ports(count: int) -> list[int]:
                 _drawn.extend(ports)
                 return ports
     raise NoFreePort(
-        f"fewer than {count} of the ports {PORTS.start} to {PORTS.stop - 1} are free; end processes that use them"
+        f"fewer than {count} of the ports {PORTS.start} to {PORTS.stop - 1} are free; stop processes that use them"
     )
 
 
@@ -58,7 +58,7 @@ def free_row(count: int) -> int:
 
 def can_listen(address: str) -> bool:
     with socket.socket() as each:
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # the previous run's connections may linger
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a previous run may linger
         try:
             each.bind(host_and_port(address))
         except OSError:
@@ -74,5 +74,5 @@ def host_and_port(address: str) -> tuple[str, int]:
     elif ":" in host:
         raise ValueError(f"{address!r} must be host:port; put an IPv6 address in brackets")
     if not colon or not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
-        raise ValueError(f"{address!r} must be host:port, for instance {_EXAMPLE}")
+        raise ValueError(f"{address!r} must be host:port, such as {_EXAMPLE}")
     return host, int(port)

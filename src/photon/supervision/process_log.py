@@ -1,9 +1,9 @@
-"""The stderr of processes: appended to bounded files; finds the last line and follows new ones.
+"""The stderr logs of processes: appends to size-limited files, finds the last line, and follows new lines.
 
-A process holds its log open in append mode for as long as it lives. So a log is renamed between two runs of its
-process, and copied and truncated while one runs. Lines written between the copy and the truncation are lost: at most
-a few of a log that grows by megabytes. A pipe through the supervisor would avoid that, but lose a process's output
-when the supervisor is killed, which is when it is most needed.
+A process keeps its log open in append mode as long as it lives. So a log is renamed only between two runs of its
+process; during a run it is copied and truncated. Lines written between the copy and the truncation are lost: at most
+a few lines of a log that grows by megabytes. A pipe through the supervisor would avoid that, but lose a process's
+output when the supervisor is killed, which is when it is most needed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import BinaryIO
 import msgspec
 
 LOG_BYTES = 16 << 20  # a larger log is rotated; one old log is kept
-TAIL_BYTES = 64 << 10  # the last line is searched in this many bytes at the end
+TAIL_BYTES = 64 << 10  # bytes at the end in which the last line is searched
 SAID_CHARACTERS = 500
-FOLLOW_BYTES = 64 << 10  # read at once when following; more is skipped, with a note
-OWN = "photon: "  # the beginning of a command's line with the reason of its end
+FOLLOW_BYTES = 64 << 10  # maximum bytes read at a time when following; more are skipped, with a note
+OWN = "photon: "  # prefix of the line in which a command reports why it stopped
 
 
 def old(path: Path) -> Path:
@@ -27,7 +27,7 @@ def old(path: Path) -> Path:
 
 
 def open_log(path: Path, limit: int | None = None) -> BinaryIO:
-    """Opens a log for a process that is about to start; renames one above ``limit`` first."""
+    """Opens a log for a process that is about to start. Renames it first if it is above ``limit``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if limit is not None and is_above(path, limit):
         os.replace(path, old(path))
@@ -35,7 +35,7 @@ def open_log(path: Path, limit: int | None = None) -> BinaryIO:
 
 
 def is_above(path: Path, limit: int) -> bool:
-    """True if a log has grown beyond ``limit`` bytes."""
+    """Returns True if a log has more than ``limit`` bytes."""
     return path.exists() and path.stat().st_size > limit
 
 
@@ -46,7 +46,8 @@ def cut_log(path: Path) -> None:
 
 
 def last_said(path: Path, since: int = 0) -> str:
-    """Returns the last line after byte ``since`` with the reason why a process ended; empty if there is none."""
+    """Returns the last line after byte ``since`` that says why the process stopped, otherwise the last line; empty if
+    there is none."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -60,7 +61,7 @@ def last_said(path: Path, since: int = 0) -> str:
 
 
 def plain(line: str) -> str:
-    """A structured log line as ``event key=value``; any other line unchanged."""
+    """Formats a structured log line as ``event key=value``; returns any other line unchanged."""
     if not line.startswith("{"):
         return line
     try:
@@ -81,7 +82,7 @@ class LogFollower:
         self._rest = b""
 
     def lines(self) -> list[str]:
-        """Returns whole lines since the last call; nothing while the file cannot be read."""
+        """Returns the complete lines written since the last call; none while the file cannot be read."""
         try:
             with open(self._path, "rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -98,4 +99,4 @@ class LogFollower:
         whole, newline, rest = (self._rest + data).rpartition(b"\n")
         self._rest = rest[-FOLLOW_BYTES:]
         lines = whole.decode(errors="replace").splitlines() if newline else []
-        return [f"… {skipped} bytes left out, see {self._path}", *lines] if skipped else lines
+        return [f"… {skipped} bytes skipped, see {self._path}", *lines] if skipped else lines

@@ -18,11 +18,12 @@ from photon.config.settings import NAME, Settings
 from photon.fleet.processes import Process, listening, processes
 from photon.supervision.ports import can_listen, free_ports, host_and_port
 
-ROUTES_MAX = 1024  # largest number of routes in one file; each is a listening port
+ROUTES_MAX = 1024  # maximum number of routes in one file; each needs a listening port
 
 
 class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One port of the proxy: a connection to ``listen`` in region ``source`` reaches ``target`` in another region."""
+    """One port of the proxy. A connection to ``listen`` in region ``source`` leads to ``target`` in another
+    region."""
 
     listen: str  # host:port
     source: str
@@ -31,7 +32,7 @@ class Route(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RoutesError(UsageError):
-    """Routes that cannot be used. One line: file, route, and a valid one."""
+    """Raised for routes that cannot be used. One line: file, route, and a valid value."""
 
 
 def write_routes(path: Path, routes: Iterable[Route]) -> None:
@@ -44,11 +45,11 @@ def write_routes(path: Path, routes: Iterable[Route]) -> None:
 
 
 def read_routes(path: Path) -> list[Route]:
-    """The routes of a file. Raises RoutesError."""
+    """Reads a file of routes. Raises RoutesError."""
     try:
         rows = msgspec.json.decode(path.read_bytes(), type=list[Route])
     except FileNotFoundError:
-        raise RoutesError(f"{path}: no such file; name an existing file of routes") from None
+        raise RoutesError(f"{path}: no such file; give an existing file of routes") from None
     except OSError as error:
         raise RoutesError(f"{path}: cannot be read: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -69,12 +70,12 @@ def _check(path: Path, rows: Sequence[Route]) -> None:
         for field, address in (("listen", row.listen), ("target", row.target)):
             try:
                 if host_and_port(address)[1] == 0:
-                    raise ValueError("port 0 is not valid here; name a port")
+                    raise ValueError("port 0 is not valid here; give a port")
             except ValueError as error:
                 raise RoutesError(f"{where}: {field}: {error}") from None
         for field, region in (("source", row.source), ("destination", row.destination)):
             if not re.fullmatch(NAME, region):
-                raise RoutesError(f"{where}: {field}: {region!r} is not a region's name; names match {NAME}")
+                raise RoutesError(f"{where}: {field}: {region!r} is not a valid region name; names match {NAME}")
         if row.source == row.destination:
             raise RoutesError(
                 f"{where}: source and destination are both {row.source!r}; a route connects two regions"
@@ -91,15 +92,15 @@ def kept_routes(
     draw: Callable[[int], list[int]] = free_ports,
     is_free: Callable[[str], bool] | None = None,
 ) -> tuple[Route, ...]:
-    """The proxy's routes: keeps ports in ``file`` that are still free, draws the others.
+    """Returns the proxy's routes. Keeps ports in ``file`` that are still free, and draws the others.
 
-    ``draw(n)``: n ports that are free now; ``is_free(host:port)``. An unreadable file counts as none.
+    ``draw(n)``: returns n free ports; ``is_free``: checks a host:port. An unreadable file counts as empty.
     """
     is_free = is_free or can_listen
     old: list[Route] = []
     with contextlib.suppress(RoutesError):
         old = read_routes(file)
-    named = (address.rpartition(":")[2] for address in listening(settings))  # as a status page may have any
+    named = (address.rpartition(":")[2] for address in listening(settings))  # because a status page may have any port
     taken = {int(port) for port in named if port.isdecimal()}
     kept = {_ends(r): r.listen for r in old if is_free(r.listen) and host_and_port(r.listen)[1] not in taken}
     taken |= {host_and_port(listen)[1] for listen in kept.values()}
@@ -110,10 +111,10 @@ def kept_routes(
 
 
 def routes_of(settings: Settings, ports: Sequence[int], host: str = "127.0.0.1") -> tuple[Route, ...]:
-    """Returns a port of the proxy for each pair of a region and a remote replica or keeper of copies; none without
+    """Returns one route for each pair of a region and a replica or keeper of copies in another region; none without
     ``[wan]``.
 
-    ``ports``: at least ``routes_needed`` free ones.
+    ``ports``: at least ``routes_needed`` free ports.
     """
     pairs = _pairs(settings)
     return tuple(
@@ -131,19 +132,19 @@ def regions(settings: Settings) -> list[str]:
 
 
 def called_across(settings: Settings) -> list[Process]:
-    """Processes called from other regions: replicas and keepers of copies."""
+    """Returns the processes that are called from other regions: replicas and keepers of copies."""
     called = (each for each in processes(settings) if each.kind in ("registry", "copies"))
     return sorted(called, key=lambda each: (each.kind != "registry", each.name))
 
 
 def gateway_routes(settings: Settings) -> list[Route]:
-    """The routes of a gateway between networks of containers, one for each region: to the services called in other
-    regions, at the same port, and from the monitoring's region to the status pages. The gateway is ``wan.REGION``
-    in a region, a service ``HOST.REGION`` in its own. Raises RoutesError."""
+    """Returns the routes of a gateway between container networks, where each region has one network. They lead to the
+    services that other regions call, at the same port, and from the monitoring's region to the status pages. The
+    gateway is ``wan.REGION`` in a region, a service ``HOST.REGION`` in its own. Raises RoutesError."""
     found: list[Route] = []
     joining = {settings.region(datacentre) for datacentre in settings.datacentre}
     outside = [region for region in regions(settings) if region not in joining]
-    watching = (outside or regions(settings))[0]  # preferably a region without a datacentre
+    watching = (outside or regions(settings))[0]  # monitoring runs preferably in a region without a datacentre
     called = [
         (source, each.region, each.address or "")
         for source in regions(settings)
@@ -162,7 +163,7 @@ def gateway_routes(settings: Settings) -> list[Route]:
 
 
 def _pairs(settings: Settings) -> list[tuple[str, str, str]]:
-    """Returns (region, another region, address there) of each call between regions."""
+    """Returns (region, another region, address there) for each possible call between regions."""
     if settings.wan is None:
         return []
     called = [(each.region, each.address or "") for each in called_across(settings)]

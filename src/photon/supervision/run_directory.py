@@ -1,6 +1,6 @@
-"""The directory of a ``photon up`` run: logs, routes of the proxy, lock, control socket.
+"""The directory of a ``photon up`` run: logs, the proxy's routes, lock, control socket.
 
-Nothing in it needs to survive; state is in the directories of the deployment file.
+Nothing in it needs to survive; lasting state is in the directories of the deployment file.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from photon.config.errors import PhotonError, UsageError
 from photon.joiner.slot.lock import LOCK_NAME, NETWORK_FILE_SYSTEMS
 
 DEFAULT_NAME = ".photon-run"
-LOG_NAME = "up.log"  # own log of ``photon up --detach``, in ``logs``
-LOCK_WAIT_S = 1.0  # wait for a predecessor that is ending, and for processes that only check the lock
+LOG_NAME = "up.log"  # log of ``photon up --detach`` itself, in ``logs``
+LOCK_WAIT_S = 1.0  # how long to wait for a predecessor that is stopping, or a process that only checks the lock
 POLL_S = 0.05
 
 
 class RunBusy(PhotonError):
-    """A ``photon up`` runs in this directory."""
+    """Raised if a ``photon up`` runs in this directory."""
 
 
 def run_directory(file: Path, named: Path | None) -> Path:
-    """The directory named, else ``.photon-run`` next to the deployment file; absolute."""
+    """Returns the absolute path of ``named``, or by default of ``.photon-run`` next to the deployment file."""
     return Path(os.path.abspath(named if named is not None else file.parent / DEFAULT_NAME))
 
 
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Makes the directory and holds its lock; one process per directory. Raises RunBusy, UsageError."""
+    """Creates the directory and holds its lock, which only one process can have. Raises RunBusy, UsageError."""
     try:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{run}: cannot be made ({error.strerror}); name a directory with --run") from None
+        raise UsageError(f"{run}: cannot be created ({error.strerror}); choose a directory with --run") from None
     if (kind := read_type(run)) in NETWORK_FILE_SYSTEMS:
-        raise UsageError(f"{run}: is on {kind}, where locks do not hold; name a local directory with --run")
+        raise UsageError(f"{run}: is on {kind}, where locks are unreliable; choose a local directory with --run")
     try:
         descriptor = os.open(run / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise UsageError(f"{run}: {error.strerror}; name a directory that you may write with --run") from None
+        raise UsageError(f"{run}: {error.strerror}; choose a directory with --run that you may write") from None
     try:
         if not _taken(descriptor, fcntl.LOCK_EX, LOCK_WAIT_S):
             raise busy(run)
         os.ftruncate(descriptor, 0)
-        with contextlib.suppress(OSError):  # a full disk: the note is only for people
+        with contextlib.suppress(OSError):  # a full disk: the note is only used in messages
             os.pwrite(descriptor, f"pid {os.getpid()}\n".encode(), 0)
         yield
     finally:
@@ -56,7 +56,7 @@ def locked(run: Path) -> Iterator[None]:
 
 
 def is_locked(run: Path) -> bool:
-    """True if a ``photon up`` runs there. Takes the lock itself for an instant, shared."""
+    """Returns True if a ``photon up`` runs in this directory. Briefly takes a shared lock itself."""
     try:
         descriptor = os.open(run / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -68,19 +68,19 @@ def is_locked(run: Path) -> bool:
 
 
 def busy(run: Path) -> RunBusy:
-    """The error that names the lock's holder."""
+    """Returns the error that tells who holds the lock."""
     try:
         holder = (run / LOCK_NAME).read_text(errors="replace")[:100].strip()
     except OSError:
         holder = ""
     return RunBusy(
         f"photon up ({holder or 'pid unknown'}) already runs in {run}; photon status processes shows it, "
-        "photon down ends it, --run names another directory"
+        "photon down stops it, --run chooses another directory"
     )
 
 
 def wait_unlocked(run: Path, timeout: float) -> bool:
-    """Waits until no ``photon up`` runs there."""
+    """Waits until no ``photon up`` runs in this directory. Returns False after ``timeout``."""
     deadline = time.monotonic() + timeout
     while is_locked(run):
         if time.monotonic() > deadline:

@@ -1,6 +1,6 @@
-"""The services that run a deployment in containers of any kind: one list, made from its deployment file alone.
+"""Lists the services that run a deployment in containers of any kind, from its deployment file alone.
 
-A service is named after the host of its address, and is one process of Photon. Pure.
+A service is one Photon process, named after the host of its address. Pure.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from photon.fleet.processes import Process, of_datacentre, processes
 from photon.idregistry.client.whereabouts import AUTO
 from photon.supervision.ports import host_and_port
 
-# The mount point of the deployment file's directory: a directory, as changes do not show in a mounted file.
+# Mount point of the deployment file's directory. It is a directory because a mounted file would not show changes.
 ETC = "/etc/photon"
-JOINER_PORT = 7040  # of joiners that are found by discovery: each container has its own address
-# Memory of one container in MB; others have 384.
+JOINER_PORT = 7040  # port of joiners found by discovery; each container has its own address
+# Memory of a kind's container in MB; other kinds have 384.
 MEMORY = {"registry": 768, "datacentre": 1536, "joiner": 512, "eventstore": 512, "dispatcher": 512, "spark": 3072}
 _ALL = ("key", "logs", "state", "output")
-# Volumes that a kind of process needs besides its certificate.
+# Kind of process -> the volumes that it needs in addition to its certificate.
 MOUNTS = {
     "registry": ("key", "registry"), "datacentre": _ALL, "cache": (), "copies": ("state",), "status": (),
     "eventstore": ("key", "logs", "state"), "joiner": ("key", "state", "output"), "verifier": _ALL,
@@ -44,7 +44,7 @@ class Service:
 
     @property
     def found(self) -> bool:
-        """True for joiners that are not in the file."""
+        """True for joiners that are not in the file, but found by discovery."""
         return self.process.name == AUTO
 
     def serve(self, config: str, *more: str) -> list[str]:
@@ -54,7 +54,7 @@ class Service:
 def listening(settings: Settings) -> list[Process]:
     """Returns all processes that are services.
 
-    The second process of ``compute-spend:7500`` is ``compute-spend-2:7500``.
+    The second process of ``compute-spend:7500`` gets the address ``compute-spend-2:7500``.
     """
     more = {}
     for name, compute in settings.compute.items():
@@ -68,7 +68,7 @@ def listening(settings: Settings) -> list[Process]:
 
 
 def services(settings: Settings) -> Iterator[Service]:
-    """Yields the services: replicas, then datacentre by datacentre, without the proxy between regions."""
+    """Yields the services, without the proxy between regions: replicas, then one datacentre after another."""
     found = listening(settings)
     for each in found:
         if each.kind == "registry":
@@ -90,20 +90,20 @@ def _service(each: Process) -> Service:
 
 
 def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
-    """Settings that cannot be in containers: key, value, and a valid setting. ``made``: hosts that are used
-    already."""
+    """Yields one line for each setting that does not work in containers, with what to write instead. ``made``: host
+    names of automatically created services."""
     if not settings.registry.replicas:
-        yield "registry.replicas: is empty; name 1, 3 or 5 replicas"
+        yield "registry.replicas: is empty; list 1, 3 or 5 replicas"
     for name in settings.observe:
-        yield f"observe.{name}: not supported in containers; leave it out, and run it with photon serve observe"
+        yield f"observe.{name}: not supported in containers; remove it, and run it with photon serve observe"
     for name, compute in settings.compute.items():
         if len(settings.datacentre) != 1:
             yield (
-                f"compute.{name}: reads outputs on its own machine, but there are several datacentres; leave it "
-                "out, and run it with photon serve compute"
+                f"compute.{name}: reads outputs on its own machine, but there are several datacentres; remove "
+                "it, and run it with photon serve compute"
             )
         if not compute.state.startswith("/state/"):
-            yield f"compute.{name}.state = {compute.state!r}: must be below '/state', where a volume is mounted"
+            yield f"compute.{name}.state = {compute.state!r}: must be in '/state', where a volume is mounted"
         if "/" in compute.file:
             yield f"compute.{name}.file = {compute.file!r}: must be next to the deployment file, which is mounted"
         if compute.address is None:
@@ -120,11 +120,11 @@ def problems(settings: Settings, made: Iterable[str]) -> Iterator[str]:
         yield from directory(f"{at}.state", pipeline.state, "/state")
         yield from directory(f"{at}.output", pipeline.output, "/output")
         if pipeline.joiners > 1 and not pipeline.on_spark:
-            yield f"{at}.joiners: several joiners are found by discovery; write 0, and run as many as needed"
+            yield f"{at}.joiners: several joiners must be found by discovery: write 0, and run any number of them"
         if pipeline.dispatchers > 1:
-            yield f"{at}.dispatchers: several must share a machine, which containers do not; leave it out"
+            yield f"{at}.dispatchers: several dispatchers must share a machine, but containers do not; remove it"
         if settings.relayed(name):
-            yield f"{at}: relays are not supported in containers; leave out chained joins and topics"
+            yield f"{at}: relays are not supported in containers; remove chained joins and topics"
     hosts = {name: f"{name}, which is created automatically" for name in made}
     for each in listening(settings):
         host, _ = host_and_port(each.address or "")

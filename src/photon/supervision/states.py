@@ -1,4 +1,4 @@
-"""The state of each of a supervisor's processes, its text for people, and the time of the next restart.
+"""The state of each process of a supervisor, its description, and the time of its next restart.
 
 Pure: exit codes, times and the random draw are arguments.
 """
@@ -11,15 +11,15 @@ from typing import Literal
 import msgspec
 
 # up: healthy, or alive without a health service · starting: alive, not healthy yet · not serving: was healthy, now
-# says that it cannot serve · silent: was healthy, does not answer · paused: stopped by an operator's SIGSTOP · held:
-# down until an operator releases it · restarting: ended, will be started · failing: keeps ending by itself, is
-# retried · ended: permanently, the supervisor stops.
+# reports that it cannot serve · silent: was healthy, does not answer · paused: by an operator's SIGSTOP · held:
+# down until an operator releases it · restarting: stopped, will be started · failing: keeps stopping by itself,
+# still retried · ended: permanently down, because the supervisor stops
 Condition = Literal["up", "starting", "not serving", "silent", "paused", "held", "restarting", "failing", "ended"]
 USAGE_EXIT = 2
-ATTENTION_EXIT = 3  # files that do not match: another start would fail again
-STEADY_S = 10.0  # a process that ran this long starts its back-off from the beginning
-FAILURES_MAX = 3  # consecutive errors after which a process is failing; exit codes 2 and 3 mean so at once
-# Consecutive kills of a process before it was steady, after which it is failing: the machine may lack memory.
+ATTENTION_EXIT = 3  # something needs attention: another start would fail again
+STEADY_S = 10.0  # after a run of this length, the restart delays start over
+FAILURES_MAX = 3  # consecutive errors after which a process is failing; with exit code 2 or 3 it is failing at once
+# Consecutive short runs, such as kills for lack of memory, after which a process is failing.
 SHORT_LIVES_MAX = 20
 
 
@@ -28,14 +28,14 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     datacentre: str
     pid: int | None
     state: Condition
-    detail: str = ""  # the last line of its log, if that has the reason why it is not up
-    exit_code: int | None = None  # exit code of its last end, below 0 a signal; None if it never ended
+    detail: str = ""  # the last line of its log, if the process is not up
+    exit_code: int | None = None  # exit code of its last run, below 0 a signal; `None` if no run has ended
     restart_in_s: float | None = None
     uptime_s: float | None = None
-    start_s: float | None = None  # how long its last start took; None until it was up
+    start_s: float | None = None  # how long its last start took; `None` until it was up
     restarts: int = 0
     address: str | None = None
-    # Names of its processes' variables other than the supervisor's own, from an injected fault.
+    # Names of environment variables that only this process has, set by an injected fault.
     variables: tuple[str, ...] = ()
 
     @property
@@ -47,7 +47,7 @@ class ServiceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def summary(states: list[ServiceState]) -> str:
-    """Returns ``all 12 processes are up``, or names those that are not."""
+    """Returns ``all 12 processes are up``, or lists the processes that are not up."""
     wrong = [state for state in states if state.state != "up"]
     if not wrong:
         return f"all {len(states)} processes are up" if len(states) > 1 else "the process is up"
@@ -59,14 +59,14 @@ def summary(states: list[ServiceState]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    waits_s: tuple[float, ...]  # wait before the n-th consecutive restart; then the last value
-    usage_wait_s: float = 0.0  # shortest wait after an exit with code 2: as a person must fix something first
-    # Up to this share is added, so that processes that failed together restart at different times.
+    waits_s: tuple[float, ...]  # delay before the n-th consecutive restart; the last value applies to all later ones
+    usage_wait_s: float = 0.0  # minimum delay after exit code 2, because a person must fix something first
+    # Up to this share is added to a delay, so that processes that failed together restart at different times.
     jitter: float = 0.0
-    gives_up: bool = True  # a failing service ends the supervisor's owner; else it is retried forever
+    gives_up: bool = True  # True: a failing service stops the supervisor's owner; False: it is retried forever
 
 
-# For ``photon join`` and the demo: a failing service ends the command.
+# For ``photon join`` and the demo: a failing service stops the command.
 EMBEDDED = RestartPolicy((0.05, 0.2, 0.5, 1.0, 2.0, 5.0))
 # For ``photon up``.
 LONG_RUN = RestartPolicy((0.05, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0), usage_wait_s=30.0, jitter=0.2, gives_up=False)
@@ -77,11 +77,11 @@ class Restarts:
         self._policy = policy
         self._in_a_row = 0
         self._failures = 0
-        self.failing = False  # it keeps ending by itself
+        self.failing = False  # it keeps stopping by itself
 
     def ended(self, code: int | None, lived_s: float, draw: float) -> float:
-        """Notes an end; returns the seconds until the next start. ``code``: below 0 a signal; `None` if it could not
-        even be started; ``draw``: uniform in [0, 1)."""
+        """Records the end of a run. Returns the seconds until the next start. ``code``: exit code, below 0 a signal;
+        `None` if the process could not even be started. ``draw``: uniform in [0, 1)."""
         policy = self._policy
         steady = lived_s > STEADY_S
         self._in_a_row = 0 if steady else self._in_a_row + 1
@@ -94,10 +94,11 @@ class Restarts:
         return wait * (1.0 + policy.jitter * draw)
 
     def ended_by_operator(self) -> float:
-        """Notes an operator's stop, which is not a failure; returns the seconds until the next start."""
+        """Records a stop by an operator, which is not a failure. Returns the seconds until the next start."""
         return self._policy.waits_s[0]
 
     def came_up(self) -> None:
-        """Notes that the process is healthy, so its failure is over; the waits keep growing until it is steady."""
+        """Records that the process is healthy, so it is no longer failing. Delays keep growing until a run is long
+        enough."""
         self._failures = 0
         self.failing = False

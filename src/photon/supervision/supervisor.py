@@ -1,6 +1,6 @@
-"""Runs service processes on one machine: starts them, waits until they are healthy, restarts them with back-off.
+"""Runs service processes on one machine: starts them, waits until they are healthy, and restarts them with back-off.
 
-A child watches its standard input and ends when that closes, so that no child outlives a killed supervisor. Only
+A child watches its standard input and stops when that closes, so that no child outlives a killed supervisor. Only
 processes started here are ever signalled, by their pid.
 """
 
@@ -25,17 +25,17 @@ from photon.supervision.process_log import cut_log, is_above, last_said, open_lo
 from photon.supervision.states import EMBEDDED, Condition, RestartPolicy, Restarts, ServiceState
 from photon.supervision.zygote import Child, Zygote, ZygoteGone, begin
 
-STOP_S = 30.0  # between SIGTERM and SIGKILL, excluding time in which a process is kept from running,
-STOP_TIMES = 6.0  # but no more than this many times that
+STOP_S = 30.0  # seconds between SIGTERM and SIGKILL, without time in which a process is kept from running,
+STOP_TIMES = 6.0  # but at most this many times STOP_S
 CHECK_TIMEOUT_S = 1.0
-ASK_MOST_S = 30.0  # the timeout of a silent process grows up to this, as on a busy machine a second is too short
+ASK_MOST_S = 30.0  # a silent process's time-out grows up to this, because a second is too short on a busy machine
 # Silence between two checks counts up to this many intervals plus a time-out; more means that the supervisor itself
-# was stopped.
+# was suspended.
 CHECK_GAPS = 3.0
 
 
 class ServiceFailed(PhotonError):
-    """A service did not come up; one line with the last line of its log."""
+    """Raised if a service did not come up. One line, with the last line of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,53 +45,53 @@ class Service:
     name: str
     arguments: tuple[str, ...]
     log: Path
-    address: str | None = None  # host:port of its gRPC health service; None means that it has none
-    health: str = ""  # the name under which it reports its health
-    datacentre: str = ""  # the datacentre with which it is lost; empty for none
-    to: Towards | None = None  # how to query its health; None means plain text
+    address: str | None = None  # host:port of its gRPC health service; `None` if it has none
+    health: str = ""  # name of its service in gRPC's health protocol
+    datacentre: str = ""  # the datacentre that it is lost with; empty if none
+    to: Towards | None = None  # how to query its health; `None` means plain text
 
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """A supervisor's actions on running processes, other than restarting ended ones."""
+    """How closely a supervisor watches running processes, and when it kills one or rotates its log."""
 
     every_s: float = 1.0
-    # A process that was healthy and has not answered for this time, though it could run (``health``), is killed and
-    # restarted. `None` means never. Kills at most one per this time: if many are silent at once, the machine is
-    # overloaded, and many starts would keep it so.
+    # A process that was healthy and has not answered for this long, though it could run (``health``), is killed and
+    # restarted; `None` means never. At most one is killed in this time: if many are silent at once, the machine is
+    # overloaded, and many starts would keep it overloaded.
     unhealthy_s: float | None = 30.0
-    log_bytes: int | None = None  # a larger log is rotated; None means never
+    log_bytes: int | None = None  # a larger log is rotated; `None` means never
 
 
 @dataclass(slots=True)
 class _Running:
     service: Service
     restarts: Restarts
-    next: Service | None = None  # definition of its next process, if that differs
+    next: Service | None = None  # definition of its next process, if different
     process: Child | None = None
     task: asyncio.Task[None] | None = None
     spawn: asyncio.Task[None] | None = None
-    check: asyncio.Task[None] | None = None  # the pending health check; a silent process is given longer than others
+    check: asyncio.Task[None] | None = None  # the pending health check, which may take long if the process is silent
     starts: int = 0
-    free: asyncio.Event = field(default_factory=asyncio.Event)  # cleared while it is held
+    free: asyncio.Event = field(default_factory=asyncio.Event)  # cleared while the process is held
     soon: asyncio.Event = field(default_factory=asyncio.Event)  # set to restart it now
-    told: bool = False  # an operator told its current process to end
+    told: bool = False  # an operator told the current process to stop
     paused: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)  # variables in addition to the supervisor's own
     since_s: float = 0.0
-    start_s: float | None = None  # from a start until it was up
-    log_from: int = 0  # offset in its log of the current process's output
+    start_s: float | None = None  # seconds from its start until it was up
+    log_from: int = 0  # offset in the log at which the current process's output starts
     answers: Answers = field(default_factory=Answers)
     restart_at_s: float | None = None
-    code: int | None = None  # the exit code of its last end
-    problem: str = ""  # why it could not be started
-    reason: str = ""  # why it last ended by itself
+    code: int | None = None  # exit code of its last run
+    problem: str = ""  # why the process could not be started
+    reason: str = ""  # why the process last stopped by itself
 
     def alive(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
     def present(self) -> bool:
-        """True if the process is alive, or starting."""
+        """Returns True if the process is alive or starting."""
         return self.alive() or (self.spawn is not None and not self.spawn.done())
 
 
@@ -109,9 +109,9 @@ class Supervisor:
         draw: Callable[[], float] = random.random,
         zygote: Zygote | None = None,
     ) -> None:
-        """``tell(name, what)`` is called at each start and end; ``draw`` is uniform in [0, 1). Processes are copies
-        of ``zygote`` until an operator restarts or holds one, perhaps for a new release; from then on all starts run
-        the code on disk."""
+        """``tell(name, what)``: called at each start and end of a process. ``draw``: uniform in [0, 1). ``zygote``:
+        processes are forked from it until an operator restarts or holds one, perhaps for a new release; from then on
+        all starts run the code on disk."""
         self._policy = policy
         self._watching = watching
         self._tell = tell
@@ -120,11 +120,11 @@ class Supervisor:
         self._running: dict[str, _Running] = {}
         self._stopping = False
         self._watcher: asyncio.Task[None] | None = None
-        self._silenced_s = -math.inf  # time of the last kill for silence
+        self._silenced_s = -math.inf  # time of the last kill of a silent process
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, services: Sequence[Service]) -> None:
-        """Starts services; they are restarted whenever they end. Starts none once ``stop`` was called."""
+        """Starts services, which are restarted whenever they stop. Starts none once ``stop`` has been called."""
         if self._watching is not None and self._watcher is None:
             self._watcher = self._aside(self._watch(self._watching))
         for service in services:
@@ -138,13 +138,13 @@ class Supervisor:
             running.task = asyncio.create_task(self._keep(running), name=f"keep {service.name}")
 
     def redefine(self, service: Service) -> None:
-        """Changes a service from its next start on; the way to query its health changes at once."""
+        """Changes a service's definition from its next start on. The way to query its health changes at once."""
         running = self._running[service.name]
         running.next = service
         running.service = replace(running.service, to=service.to, datacentre=service.datacentre)
 
     async def remove(self, names: Sequence[str]) -> None:
-        """Ends processes and forgets them."""
+        """Stops processes and forgets them."""
         for name in names:
             self.hold(name)
         await self.gone(names)
@@ -154,7 +154,7 @@ class Supervisor:
                 task.cancel()
 
     async def ready(self, timeout: float, names: Sequence[str] | None = None) -> None:
-        """Waits until each service with an address is healthy. Without ``names``: all except held ones.
+        """Waits until each service with an address is healthy. Without ``names``: all services except held ones.
 
         Raises ServiceFailed.
         """
@@ -169,12 +169,12 @@ class Supervisor:
                 await asyncio.sleep(0.05)
 
     async def gone(self, names: Sequence[str]) -> None:
-        """Waits until none of these runs or is starting; hold them first."""
+        """Waits until none of these processes runs or is starting. Hold them first."""
         while any(self._running[name].present() for name in names):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     def names(self, datacentre: str | None = None) -> list[str]:
-        """Returns all services in the order of their start, or those of a datacentre."""
+        """Returns the names of all services, or of a datacentre's, in start order."""
         return [
             name
             for name, running in self._running.items()
@@ -182,13 +182,13 @@ class Supervisor:
         ]
 
     def pid(self, name: str) -> int | None:
-        """The process id. `None` while the process is down."""
+        """Returns the process id; `None` while the process is down."""
         process = self._running[name].process
         return process.pid if process is not None and process.returncode is None else None
 
     def failure(self) -> str | None:
-        """One line about a service that keeps ending by itself. `None` while it may recover, and always under a
-        policy that never gives up."""
+        """Describes a service that keeps stopping by itself, in one line. Returns `None` while services may recover,
+        and always under a policy that never gives up."""
         for running in self._running.values():
             if running.restarts.failing and self._policy.gives_up:
                 return f"{running.service.name} cannot continue{self._why(running)}"
@@ -201,11 +201,11 @@ class Supervisor:
         return self._running[name].starts
 
     def states(self) -> list[ServiceState]:
-        """All services, in the order of their start. Without ``watching`` a live one counts as up."""
+        """Returns the states of all services in start order. Without ``watching``, a live process counts as up."""
         return [self._state(running) for running in self._running.values()]
 
     def kill(self, name: str, *, hold: bool = False) -> int | None:
-        """Kills a process with SIGKILL. ``hold``: it stays down until release(). Returns the pid, or `None` if it was
+        """Kills a process with SIGKILL. ``hold``: keep it down until release(). Returns the pid, or `None` if it was
         down."""
         running = self._running[name]
         if hold:
@@ -213,7 +213,8 @@ class Supervisor:
         return self._signal(running, signal.SIGKILL, told=True)
 
     def hold(self, name: str, patience_s: float = STOP_S) -> int | None:
-        """Ends a process gracefully; it stays down until release(). ``patience_s``: between SIGTERM and SIGKILL."""
+        """Stops a process gracefully and keeps it down until release(). ``patience_s``: seconds between SIGTERM and
+        SIGKILL."""
         self._zygote = None
         running = self._running[name]
         running.free.clear()
@@ -223,9 +224,8 @@ class Supervisor:
         self._running[name].free.set()
 
     def restart(self, name: str, environment: Mapping[str, str] | None = None) -> int | None:
-        """Ends a process gracefully and starts it again at once, even if it is waiting for its restart.
-        ``environment``: its variables in addition to the supervisor's own from then on; `None` keeps the previous
-        ones."""
+        """Stops a process gracefully and starts it again at once, even if it is waiting for its restart.
+        ``environment``: variables in addition to the supervisor's own from now on; `None` keeps the previous ones."""
         running = self._running[name]
         if environment is not None:
             running.environment = dict(environment)
@@ -235,21 +235,21 @@ class Supervisor:
         return self._end_soon(running)
 
     def pause(self, name: str) -> int | None:
-        """Sends SIGSTOP: the process does not answer but keeps its state, like a frozen machine."""
+        """Sends SIGSTOP: the process does not answer but keeps its state, like a machine that is frozen."""
         running = self._running[name]
         running.paused = running.alive()
         return self._signal(running, signal.SIGSTOP)
 
     def resume(self, name: str) -> int | None:
-        """Sends SIGCONT."""
+        """Sends SIGCONT to a paused process."""
         running = self._running[name]
         running.paused = False
         running.answers.excused()
         return self._signal(running, signal.SIGCONT)
 
     async def stop(self, stages: Sequence[Sequence[str]] = ()) -> None:
-        """Sends SIGTERM to all, SIGKILL to those that do not end. ``stages``: these first, each one after the
-        previous one has ended."""
+        """Sends SIGTERM to all processes, then SIGKILL to those that do not stop. ``stages``: stop these first, each
+        stage after the previous one has stopped."""
         self._stopping = True
         keepers = [running.task for running in self._running.values() if running.task is not None]
         for task in (*keepers, *self._tasks):
@@ -282,8 +282,8 @@ class Supervisor:
         return pid
 
     async def _start(self, running: _Running) -> None:
-        """Completes a start once begun, even if the caller is cancelled: stop() must know the process. Raises
-        OSError, except under a policy that never gives up."""
+        """Starts a process. Completes the start even if the caller is cancelled, because stop() must know the
+        process. Raises OSError, except under a policy that never gives up."""
         if self._stopping:
             return
         running.spawn = asyncio.create_task(self._spawn(running))
@@ -307,7 +307,7 @@ class Supervisor:
         running.restart_at_s = None
         running.starts += 1
         self._tell(running.service.name, f"started, pid {process.pid}")
-        if not running.free.is_set():  # held while it was being started
+        if not running.free.is_set():  # it was held while it was being started
             self._signal(running, signal.SIGKILL, told=True)
 
     async def _begin(self, running: _Running, log: BinaryIO) -> Child:
@@ -317,7 +317,7 @@ class Supervisor:
                 return await self._zygote.begin(running.service.arguments, log, ended)
             except ZygoteGone as error:
                 self._zygote = None
-                self._tell("photon", f"{error}; from now on processes are started without the zygote")
+                self._tell("photon", f"{error}; from now on, processes start without the zygote")
         told = {ENDED: ended} if ended else {}
         return await begin(running.service.arguments, log, {**running.environment, **told})
 
@@ -372,11 +372,11 @@ class Supervisor:
     async def _look_after(self, running: _Running, watching: Watching) -> None:
         try:
             await self._check(running, watching)
-        except Exception as error:  # the next check is still made
+        except Exception as error:  # later checks are still made
             self._tell(running.service.name, f"cannot be monitored: {error}")
 
     async def _check(self, running: _Running, watching: Watching) -> None:
-        with contextlib.suppress(OSError):  # a full disk; retried
+        with contextlib.suppress(OSError):  # a full disk; the next check retries
             if watching.log_bytes is not None and is_above(running.service.log, watching.log_bytes):
                 await asyncio.to_thread(cut_log, running.service.log)
         process, answers, service = running.process, running.answers, running.service
@@ -392,7 +392,7 @@ class Supervisor:
         if health is not Health.SILENT and not answers.was_up and service.address is not None:
             health = health if listens(process.pid, service.address) else Health.SILENT
         if health is Health.SERVING and not answers.was_up:
-            if service.address is not None:  # without a health service, being alive does not show that it works
+            if service.address is not None:  # without a health service, being alive does not prove that it works
                 running.restarts.came_up()
             running.start_s = asyncio.get_running_loop().time() - running.since_s
             self._tell(service.name, "is up")
@@ -402,22 +402,22 @@ class Supervisor:
         answers.heard(health, now, gap_max_s, turns)
         if limit_s is not None and answers.hangs(limit_s) and now - self._silenced_s > limit_s:
             self._silenced_s = now
-            self._tell(service.name, f"{answers.words}: it hangs, kill -9")
+            self._tell(service.name, f"{answers.words}: it hangs; sending SIGKILL")
             self._signal(running, signal.SIGKILL)
 
     async def _end(self, running: _Running, patience_s: float = STOP_S) -> None:
-        """Sends SIGTERM, later SIGKILL, to the current process."""
+        """Sends SIGTERM to the current process, later SIGKILL."""
         process = running.process
         if process is None or process.returncode is not None:
             return
-        for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process would not get the first
+        for number in (signal.SIGTERM, signal.SIGCONT):  # a suspended process would not get the first one
             self._signal(running, number)
         if not await self._ended_by_itself(process, patience_s):
             process.kill()
             await process.wait()
 
     async def _ended_by_itself(self, process: Child, patience_s: float) -> bool:
-        """Waits for ``patience_s``, without time in which it is kept from running."""
+        """Waits up to ``patience_s`` for the process to stop, not counting time in which it is kept from running."""
         loop = asyncio.get_running_loop()
         at, left_s, turns = loop.time(), patience_s, turns_of(process.pid)
         until = at + STOP_TIMES * patience_s
@@ -456,7 +456,7 @@ class Supervisor:
     def _detail(self, running: _Running, state: Condition) -> str:
         if state in ("up", "held", "paused"):
             return ""
-        if state in ("failing", "restarting"):  # the reason, even if its retry has logged nothing yet
+        if state in ("failing", "restarting"):  # the last reason, even if the new process has logged nothing yet
             return running.reason
         return self._said(running)
 
@@ -482,6 +482,6 @@ class Supervisor:
         return running.problem or last_said(running.service.log, running.log_from)
 
     def _why(self, running: _Running) -> str:
-        # A failing service may have been restarted meanwhile, without logging anything yet.
+        # A failing service may have been restarted meanwhile and not have logged anything yet.
         said = (running.reason if running.restarts.failing else "") or self._said(running)
         return f": {said}" if said else ""

@@ -1,7 +1,7 @@
-"""``photon up``: keeps the processes of a deployment file running on one machine until it is told to stop.
+"""``photon up``: keeps the processes of a deployment file running on one machine until told to stop.
 
-Consists of a supervisor that never gives up, and a lock and a control socket in the run directory (run_directory.py,
-control.py).
+Consists of a supervisor that never gives up, and of a lock and a control socket in the run directory
+(run_directory.py, control.py).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ LOGS = "logs"
 
 
 def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
-    """Checks what ``photon up`` needs beyond a valid file; ``missing``: lines naming files still to be made. Raises
-    UsageError."""
+    """Checks what ``photon up`` needs in addition to a valid file. ``missing``: lines about files that must still be
+    created. Raises UsageError."""
     if not (settings.datacentre or settings.observe):
         raise UsageError(f"{file}: has no [datacentre.NAME], so there is nothing to run; use photon join without one")
     if settings.datacentre and not settings.registry.replicas:
-        raise UsageError(f"{file}: registry.replicas is empty; a deployment names 1, 3 or 5 replicas")
+        raise UsageError(f"{file}: registry.replicas is empty; a deployment needs 1, 3 or 5 replicas")
     for name, pipeline in settings.datacentre.items():
         if not pipeline.joiners and not pipeline.on_spark:
             raise UsageError(
@@ -52,8 +52,8 @@ def check_runnable(file: Path, settings: Settings, missing: list[str]) -> None:
 
 
 def make_directories(settings: Settings, base: Path) -> None:
-    """Makes the directories that the processes write to. Raises UsageError, also if two parts share one, which only
-    parts of different machines may."""
+    """Creates the directories that the processes write to. Raises UsageError, also if two parts share a directory,
+    which is allowed only on different machines."""
     wanted = [(f"registry.replicas.{name}", each.directory) for name, each in settings.registry.replicas.items()]
     for name, pipeline in settings.datacentre.items():
         wanted += [(f"datacentre.{name}", pipeline.state), (f"datacentre.{name}", pipeline.output)]
@@ -65,7 +65,7 @@ def make_directories(settings: Settings, base: Path) -> None:
         except OSError as error:
             raise UsageError(f"{path}: cannot be created ({error.strerror})") from None
         if (other := owners.setdefault(path.resolve(), owner)) != owner:
-            raise UsageError(f"{path}: is a directory of {other} and of {owner}; give each its own")
+            raise UsageError(f"{path}: is a directory of both {other} and {owner}; give each its own")
 
 
 class Up:
@@ -80,9 +80,9 @@ class Up:
         log_bytes: int = LOG_BYTES,
         zygote: Zygote | None = None,
     ) -> None:
-        """``load()``: rereads the deployment file, raises PhotonError; ``say(process, line)`` receives events and,
-        with ``follow``, of the processes' output; ``unhealthy_s``: a process silent for this time is killed and
-        restarted; ``zygote``: the processes are copies of it."""
+        """``load()``: rereads the deployment file; raises PhotonError. ``say(process, line)``: receives events and,
+        with ``follow``, the processes' output. ``unhealthy_s``: a process silent for this long is killed and
+        restarted. ``zygote``: processes are forked from it."""
         self._deployment = deployment
         self._run = deployment.run
         self._say = say
@@ -104,12 +104,12 @@ class Up:
         OSError."""
         with locked(self._run):
             for name in await asyncio.to_thread(end_leftovers, self._run):
-                self._say(name, "was left by a killed photon up; it has been ended")
+                self._say(name, "left running by a photon up that was killed; stopped")
             self._deployment = self._with_routes(self._deployment)
             await self._supervise(stop)
 
     def _with_routes(self, deployment: Deployment) -> Deployment:
-        """Makes the directories that its processes write to, and the proxy's routes. Raises UsageError."""
+        """Creates the directories that processes write to, and adds the proxy's routes. Raises UsageError."""
         make_directories(deployment.settings, deployment.file.parent)
         if deployment.settings.wan is None:
             return deployment
@@ -121,9 +121,9 @@ class Up:
         return replace(deployment, routes=routes)
 
     async def reload(self, dry_run: bool = False) -> Changes:
-        """Applies the current deployment file: starts new processes and ends removed ones. The others keep running
-        and use the new file at their next restart. ``dry_run``: only reports that, without routes of the proxy that
-        must still be made. Raises PhotonError."""
+        """Applies the current deployment file: starts new processes and stops removed ones. Others keep running and
+        use the new file after their next restart. ``dry_run``: only reports the changes, without new routes of the
+        proxy. Raises PhotonError."""
         async with self._reloading:
             before = self._deployment
             loaded = await asyncio.to_thread(self._load)
@@ -152,7 +152,7 @@ class Up:
             await self.supervisor.remove(ended)
             await self.supervisor.start(started)
             if after.routes != before.routes and "wan" in known and "wan" in services:
-                self.supervisor.restart("wan")  # as it reads its routes at its start
+                self.supervisor.restart("wan")  # because it reads its routes when it starts
             return changes
 
     def _arrange(self) -> None:
@@ -163,7 +163,7 @@ class Up:
             self._followers = {name: self._followers.get(name) or LogFollower(log) for name, log in logs.items()}
 
     def hurry(self) -> None:
-        """Kills processes that have not ended yet (SIGKILL)."""
+        """Kills the processes that have not stopped yet (SIGKILL)."""
         for name in self.supervisor.names():
             self.supervisor.kill(name, hold=True)
 
@@ -189,7 +189,7 @@ class Up:
         pids = {name: pid for name in self.supervisor.names() if (pid := self.supervisor.pid(name)) is not None}
         try:
             remember(self._run, pids)
-        except OSError as error:  # a full disk must not end processes
+        except OSError as error:  # a full disk must not stop processes
             self._say("photon", f"{self._run}: cannot be written: {error.strerror}")
 
     async def _housekeeping(self) -> None:
@@ -208,5 +208,5 @@ class Up:
 
 
 def _differs(before: Service, after: Service) -> bool:
-    """True if a process has changed; certificates are read at each start anyway."""
+    """Returns True if a process's arguments or address changed. Certificates are read at each start anyway."""
     return (before.arguments, before.address) != (after.arguments, after.address)

@@ -1,5 +1,5 @@
-"""Runs ``photon join`` in a child process if it has a user's adapter: a record that killed a child is found in its
-crumbs, and the next child skips it. Without such an adapter nothing is forked."""
+"""Runs ``photon join`` in a child process if it has a user's adapter. If a record kills a child, its crumbs tell
+which one, and the next child skips it. Without such an adapter nothing is forked."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from photon.adapters.crumbs import died_in_user_code, ended_words, predecessor, 
 from photon.config.stopping import at_own_end
 from photon.config.words import many
 
-# Largest number of deaths before the join is given up: two per record, so this allows half as many records.
+# Maximum number of deaths before the join is given up; a record causes two, so half as many records are allowed.
 DEATHS_MAX = 50
-THREADS_S = 1.0  # time for an adapter's threads to end
+THREADS_S = 1.0  # seconds to wait for an adapter's threads to end
 _PR_SET_PDEATHSIG = 1
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 
 
 def is_user_code(config: Path | None, overrides: Sequence[str]) -> bool:
-    """True if a join of the configuration has a user's adapter. If the file is unreadable, the command reports it."""
+    """Returns True if a join in the configuration has a user's adapter. Returns False for an unreadable file, which
+    the command itself reports."""
     if any(".adapter=" in each for each in overrides):
         return True
     try:
@@ -40,10 +41,11 @@ def is_user_code(config: Path | None, overrides: Sequence[str]) -> bool:
 
 
 def in_a_child(crumbs: Path, say: Callable[[str], None]) -> int | None:
-    """Returns `None` in a child, which does the work; in this process returns the exit code once it is done.
+    """Forks. Returns `None` in the child, which does the work. In this process, returns the exit code when the work
+    is done.
 
-    A child that user code kills is followed by another one; a child killed by anything else ends this process in the
-    same way.
+    If user code kills a child, another one is forked; if anything else kills it, this process ends in the same
+    way.
     """
     own, ended = os.getpid(), ""
     for _ in range(DEATHS_MAX):
@@ -64,17 +66,16 @@ def in_a_child(crumbs: Path, say: Callable[[str], None]) -> int | None:
             return _as_it_ended(code)
         ended = ended_words(code)
         if not died_in_user_code(crumbs):
-            say(f"the process ended before it was done, by code that is not Photon's ({ended}); correct the adapter")
+            say(f"code that is not Photon's ended the process too early ({ended}); fix the adapter")
             return 2
-        say(f"the adapter's code ended the process ({ended}); it is restarted, and continues")
-    say(f"the adapter's code ended the process {DEATHS_MAX} times; correct it and run this again")
+        say(f"the adapter's code killed the process ({ended}); it is restarted and continues")
+    say(f"the adapter's code killed the process {DEATHS_MAX} times; fix the adapter and run this again")
     return 1
 
 
 def end(code: int, say: Callable[[str], None]) -> int:
-    """Returns the exit code. If an adapter has left threads, which would keep the process alive, ends it with this
-    code. Without user code, all threads are Photon's own and are waited for.
-    """
+    """Returns ``code``. If an adapter has left threads running, which would keep the process alive, exits with
+    ``code`` instead. Without user code, all threads are Photon's own and are waited for."""
     if not runs_user_code():
         return code
     until = time.monotonic() + THREADS_S
@@ -84,7 +85,7 @@ def end(code: int, say: Callable[[str], None]) -> int:
         each.join(max(0.0, until - time.monotonic()))
     if names := sorted(each.name for each in left if each.is_alive()):
         counted = many(len(names), "thread")
-        say(f"the adapter left {counted} running ({', '.join(names[:3])}), for which this process does not wait")
+        say(f"the adapter left {counted} running ({', '.join(names[:3])}); they are not waited for")
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         for tell in at_own_end:
@@ -95,16 +96,16 @@ def end(code: int, say: Callable[[str], None]) -> int:
 
 def _begin(parent: int, write: int, ended: str) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:  # the parent was already killed
+    if os.getppid() != parent:  # the parent has already been killed
         os._exit(1)
-    os.setpgid(0, 0)  # Ctrl-C reaches the parent, which passes it on
+    os.setpgid(0, 0)  # Ctrl-C reaches the parent, which forwards it
     for number in _FORWARDED:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     predecessor(ended)
     own = os.getpid()
 
     def done() -> None:
-        if os.getpid() == own:  # not in a fork
+        if os.getpid() == own:  # not in a forked process
             os.write(write, b".")
 
     at_own_end[:] = [done]
@@ -112,7 +113,7 @@ def _begin(parent: int, write: int, ended: str) -> None:
 
 
 def _code_of(child: int) -> int:
-    """Waits until the child ends, and passes signals on to it. Returns its exit code."""
+    """Waits until the child ends, forwarding signals to it. Returns its exit code."""
 
     def forward(number: int, frame: FrameType | None) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -127,7 +128,7 @@ def _code_of(child: int) -> int:
 
 
 def _as_it_ended(code: int) -> int:
-    """Ends this process by the signal that ended the child."""
+    """Ends this process with the signal that ended the child."""
     if -code != signal.SIGKILL:
         signal.signal(-code, signal.SIG_DFL)
     os.kill(os.getpid(), -code)

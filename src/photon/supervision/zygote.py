@@ -1,10 +1,11 @@
-"""A process that has imported what services need, and becomes a service by forking: ten times cheaper than a fresh
-start.
+"""A process that has imported the modules that services need, and becomes a service by forking: ten times cheaper
+than a fresh start.
 
-Android and Chromium use this word. The zygote is its own process, started before anything else: it imports at the
-same time as its supervisor, or is a copy of it. It has no threads, connections or event loop when it is copied. A
-copy is reparented to the supervisor (which is its subreaper): exit codes arrive as from any child, and a dying
-zygote takes nobody with it; later starts then execute the program itself."""
+Android and Chromium use the same word. The zygote is a separate process, started before anything else: it imports
+while its supervisor does, or it is a copy of the supervisor. When it is copied, it has no threads, connections or
+event loop. The supervisor is the subreaper, so each copy becomes its child: exit codes arrive as from any child. If
+the zygote dies, the copies live on, and later starts execute the program itself.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-REPLY_S = 30.0  # a zygote that takes longer to import is given up
-MESSAGE_BYTES = 128 << 10  # largest request or reply; a longer command line is executed in a new interpreter
+REPLY_S = 30.0  # seconds to wait for the zygote, which may still be importing
+MESSAGE_BYTES = 128 << 10  # maximum size of a request or reply; longer command lines start a new interpreter
 _PR_SET_CHILD_SUBREAPER = 36
 
 COMMON = (
@@ -37,8 +38,8 @@ COMMON = (
     "photon.assembly.registry",
     "photon.assembly.telemetry",
     "photon.config.audit",
-    "grpc._channel",  # imported by grpc for its first connection,
-    "grpc.experimental",  # imported at its first call
+    "grpc._channel",  # imported by grpc at its first connection,
+    "grpc.experimental",  # imported by grpc at its first call
 )
 # Modules that services of all kinds import.
 ALL = (
@@ -63,7 +64,7 @@ ALL = (
 
 
 class Child(Protocol):
-    """A child as a supervisor uses it; ``asyncio.subprocess.Process`` is one."""
+    """A child process as seen by a supervisor; ``asyncio.subprocess.Process`` is one."""
 
     @property
     def pid(self) -> int:
@@ -72,7 +73,7 @@ class Child(Protocol):
 
     @property
     def returncode(self) -> int | None:
-        """Exit code, or minus the signal's number. `None` while it lives."""
+        """Exit code, or minus the signal's number; `None` while the process lives."""
         ...
 
     async def wait(self) -> int: ...
@@ -81,8 +82,8 @@ class Child(Protocol):
 
 
 async def begin(arguments: Sequence[str], log: BinaryIO, environment: Mapping[str, str]) -> Child:
-    """Executes ``photon ARGUMENTS``; its standard input ends with this process. ``environment``: variables in
-    addition to our own.
+    """Executes ``photon ARGUMENTS``, whose standard input closes when this process ends. ``environment``: variables
+    in addition to this process's own.
 
     Raises OSError.
     """
@@ -95,36 +96,36 @@ async def begin(arguments: Sequence[str], log: BinaryIO, environment: Mapping[st
         stdout=log,
         stderr=log,
         env={**os.environ, **environment} if environment else None,
-        start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then stops them in order
+        start_new_session=True,  # Ctrl-C reaches only the supervisor, which then stops its processes in order
     )
 
 
 def begin_piped(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Like ``begin``, for a caller that reads its outputs; in the same session."""
+    """Like ``begin``, but for a caller that reads the output, and in the same session."""
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **environment})
 
 
 class ZygoteGone(OSError):
-    """The zygote makes no more copies, or never did."""
+    """Raised if the zygote cannot make copies (any more)."""
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to become ``photon ARGUMENTS``; two descriptors come with it: standard input, and the log."""
+    """A request to become ``photon ARGUMENTS``, sent with two descriptors: standard input, and the log."""
 
     arguments: list[str]
     ended: str = ""  # how its predecessor ended, see ``photon.adapters.crumbs``
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``pid``: 0 if no copy could be made; ``problem`` says why."""
+    """``pid``: 0 if no copy could be made; then ``problem`` says why."""
 
     pid: int = 0
     problem: str = ""
 
 
 class ForkedChild:
-    """A copy of the zygote, adopted by this process. ``lifeline``: our end of its standard input."""
+    """A copy of the zygote, adopted by this process. ``lifeline``: our end of the copy's standard input."""
 
     def __init__(self, pid: int, lifeline: int) -> None:
         self.pid = pid
@@ -165,7 +166,7 @@ class ZygoteProcess(Protocol):
 
 @dataclass(slots=True)
 class _Copy:
-    """A zygote that is a copy of this process, which waits for it before it ends."""
+    """A zygote that was forked from this process. This process waits for its end."""
 
     pid: int
 
@@ -177,7 +178,7 @@ class _Copy:
 
 
 class Zygote:
-    """The supervisor's side of a zygote. Requests one start at a time."""
+    """The supervisor's side of a zygote. Requests one copy at a time."""
 
     def __init__(self, process: ZygoteProcess, requests: socket.socket) -> None:
         self._process = process
@@ -185,12 +186,12 @@ class Zygote:
         self._turn = asyncio.Lock()
 
     def on_another_loop(self) -> Zygote:
-        """Returns the same zygote for the next event loop."""
+        """Returns the same zygote for use on the next event loop."""
         return Zygote(self._process, self._requests)
 
     async def begin(self, arguments: Sequence[str], log: BinaryIO, ended: str = "") -> Child:
-        """Makes a copy that becomes ``photon ARGUMENTS``; its standard input ends with this process. ``ended``: how
-        its predecessor ended, if there was one. Raises ZygoteGone."""
+        """Forks a copy that becomes ``photon ARGUMENTS``, whose standard input closes when this process ends.
+        ``ended``: how its predecessor ended, if there was one. Raises ZygoteGone."""
         data = msgspec.json.encode(Request(list(arguments), ended))
         theirs, ours = os.pipe()
         try:
@@ -214,16 +215,16 @@ class Zygote:
         return reply
 
     def close(self) -> None:
-        """Ends the zygote, not its copies."""
+        """Kills the zygote, but not its copies."""
         self._requests.close()
-        self._process.kill()  # kill, as nothing is lost and it may be importing
+        self._process.kill()  # SIGKILL: nothing is lost, and it may be importing
         self._process.wait()
 
 
 @contextlib.contextmanager
 def zygote(modules: Sequence[str] | None) -> Iterator[Zygote | None]:
-    """A zygote that starts importing these modules. ``modules`` `None`: a copy of this process, which must have no
-    other thread. Yields `None` if there can be no zygote (not Linux, a sandbox, other threads)."""
+    """Starts a zygote that imports these modules. If ``modules`` is `None`, it is forked from this process, which
+    must have no other threads. Yields `None` if there can be no zygote (not Linux, a sandbox, other threads)."""
     if (modules is None and threading.active_count() > 1) or not (_can_watch() and adopt_orphans(True)):
         yield None
         return
@@ -244,7 +245,7 @@ def _executed(modules: Sequence[str], requests: socket.socket) -> ZygoteProcess:
         pass_fds=[requests.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,  # the service that needs a broken module reports it
+        stderr=subprocess.DEVNULL,  # a broken module is reported by the service that needs it
         start_new_session=True,
     )
 
@@ -255,7 +256,7 @@ def _copied(ours: socket.socket, theirs: socket.socket) -> ZygoteProcess:
     for written in (sys.stdout, sys.stderr):
         written.flush()
     if (pid := os.fork()) == 0:
-        ours.close()  # else it would not notice that its supervisor is gone
+        ours.close()  # otherwise it would not notice that its supervisor is gone
         become(theirs)
     return _Copy(pid)
 
@@ -269,7 +270,8 @@ def _can_watch() -> bool:
 
 
 def adopt_orphans(wanted: bool) -> bool:
-    """Makes this process the parent of orphaned descendants from now on. False if the system cannot."""
+    """Makes this process the parent of its orphaned descendants from now on. Returns False if the system cannot do
+    that."""
     if sys.platform != "linux":
         return False
     return bool(ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0) == 0)

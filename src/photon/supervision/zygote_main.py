@@ -1,4 +1,4 @@
-"""The zygote's own process: ``python -m photon.supervision.zygote_main DESCRIPTOR MODULE…``; see zygote.py."""
+"""The main program of a zygote: ``python -m photon.supervision.zygote_main DESCRIPTOR MODULE…``. See zygote.py."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ DESCRIPTORS = 2
 
 
 def serve(requests: socket.socket) -> list[str] | None:
-    """Makes copies until its supervisor is gone, then returns `None`. In each copy: returns the arguments to run
-    with."""
+    """Forks copies on request until the supervisor is gone, then returns `None`. In a copy, returns the arguments to
+    run with."""
     while True:
         data, descriptors, _, _ = socket.recv_fds(requests, MESSAGE_BYTES, DESCRIPTORS)
         if not data:
@@ -50,7 +50,7 @@ def serve(requests: socket.socket) -> list[str] | None:
 
 
 def fork_for_another() -> int:
-    """Makes a copy whose parent is this process's subreaper. Returns its pid; 0 in the copy. Raises OSError."""
+    """Forks a copy whose parent becomes this process's subreaper. Returns its pid; 0 in the copy. Raises OSError."""
     read, write = os.pipe()
     between = os.fork()
     if between == 0:
@@ -65,14 +65,14 @@ def fork_for_another() -> int:
     os.close(write)
     with open(read, "rb") as told:
         pid = int(told.read() or 0)
-    os.waitpid(between, 0)  # now the copy is an orphan, and is adopted
+    os.waitpid(between, 0)  # now the copy is an orphan, so the subreaper adopts it
     if pid == 0:
         raise OSError("cannot create more processes")
     return pid
 
 
 def _take_up(arguments: Sequence[str], lifeline: int, log: int) -> None:
-    """Takes over standard input and outputs, session and name of this command."""
+    """Gives this copy the session, standard input and outputs, and process title of its command."""
     os.setsid()
     for descriptor, number in ((lifeline, 0), (log, 1), (log, 2)):
         os.dup2(descriptor, number)
@@ -80,8 +80,8 @@ def _take_up(arguments: Sequence[str], lifeline: int, log: int) -> None:
 
 
 def run(module: str) -> NoReturn:
-    """Runs a module like ``python -m``, and ends the process as multiprocessing ends a copy: freeing every imported
-    object would take as long as the start did, and write to shared pages."""
+    """Runs a module like ``python -m``, then ends the process without freeing imported objects, as multiprocessing
+    does. Freeing them would take as long as the start, and write to shared pages."""
     code = 1
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -98,13 +98,14 @@ def run(module: str) -> NoReturn:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         for written in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError):  # its reader is gone
+            with contextlib.suppress(OSError):  # the reader is gone
                 written.flush()
         os._exit(code)
 
 
 def become(requests: socket.socket) -> NoReturn:
-    """Makes this copy of a supervisor its zygote. If anything fails it exits without the supervisor's clean-up."""
+    """Makes this forked copy of a supervisor its zygote. If anything fails, exits without the supervisor's
+    clean-up."""
     try:
         os.setsid()
         nowhere = os.open(os.devnull, os.O_RDWR)
@@ -120,7 +121,7 @@ def become(requests: socket.socket) -> NoReturn:
 
 
 def _serve_on(requests: socket.socket) -> None:
-    """Makes copies until the supervisor ends; in a copy, runs its command, and does not return."""
+    """Forks copies until the supervisor is gone. In a copy, runs its command and does not return."""
     with requests:
         arguments = serve(requests)
     if arguments is not None:
@@ -130,10 +131,10 @@ def _serve_on(requests: socket.socket) -> None:
 
 def main() -> None:
     setproctitle.setproctitle("photon zygote")
-    gc.disable()  # imported objects stay, so the collector would scan them in vain
+    gc.disable()  # imported objects stay, so collecting would be in vain
     for module in sys.argv[2:]:
         importlib.import_module(module)
-    gc.freeze()  # copies share these pages until something scans them
+    gc.freeze()  # copies share these pages while the collector leaves them alone
     gc.enable()
     _serve_on(socket.socket(fileno=int(sys.argv[1])))
 

@@ -43,7 +43,7 @@ def _opened(settings: Settings, base: Path) -> Tables:
         return Tables.open(base / tables.file)
     replicas = settings.registry.replicas
     if not replicas:
-        raise UsageError("tables.thrift: needs [registry.replicas.NAME], which hand out the timestamps")
+        raise UsageError("tables.thrift: needs [registry.replicas.NAME]; the replicas hand out the timestamps")
     addresses = {name: replica.address for name, replica in replicas.items()}
     return Tables(on_hbase(tables.thrift, tables.table), RegistryOracle(addresses, _tls(settings, base)))
 

@@ -102,7 +102,7 @@ class Ages:
         found = self.logs.once(*MAX)
         assert found.code == 2, (found.code, found.err)
         assert len(found.err.splitlines()) == 1, found.err
-        assert "name another --output" in found.err
+        assert "choose another --output" in found.err
         assert records(self.logs.output) == before
         return found
 

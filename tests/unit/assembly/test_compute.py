@@ -216,5 +216,5 @@ async def test_a_state_whose_run_to_the_end_was_interrupted_is_refused(tmp_path:
 
 async def test_one_that_is_not_named_in_the_file_is_refused_in_one_line(tmp_path: Path) -> None:
     room = Room(_settings(tmp_path), tmp_path, asyncio.Event(), None, "total")
-    with pytest.raises(UsageError, match="no total in the configuration; there are: spend, spend-2"):
+    with pytest.raises(UsageError, match="total is not in the configuration; there are: spend, spend-2"):
         await serve_compute(room)

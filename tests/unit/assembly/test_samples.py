@@ -187,7 +187,7 @@ async def test_nothing_of_a_redacted_record_is_kept_or_shown(world: World) -> No
     await world.read(Redacting({}), "foreign")
     (sample,) = world.kept.samples
     assert (sample.id_shown, sample.key_shown) == (b"", b"")
-    with pytest.raises(UsageError, match=r"another id: one with the digest [0-9a-f]{8} before.*\*\*\*\*") as refused:
+    with pytest.raises(UsageError, match=r"another id: a value with digest [0-9a-f]{8} before.*\*\*\*\*") as refused:
         await world.begins("id", Redacting)
     assert "c0" not in str(refused.value)
 

@@ -46,7 +46,7 @@ async def test_other_joins_are_no_concern_of_it() -> None:
 
 
 async def test_another_rule_is_refused_with_the_joins_name() -> None:
-    with pytest.raises(UsageError, match="key_file or the adapter of join clicks: not those"):
+    with pytest.raises(UsageError, match="key_file or the adapter of join clicks differs"):
         await agree(Told({"clicks": OTHER, "orders": RULE}))
 
 

@@ -56,13 +56,13 @@ def test_what_was_done_is_told_with_who_and_how_it_ended(file: Path) -> None:
 def test_a_dry_run_leaves_no_line(file: Path) -> None:
     assert acknowledge(file, "--dry-run").exit_code == 0
     assert not (file.parent / audited.NAME).exists()
-    assert "no command has changed this deployment yet" in photon("status", "audit", "--config", file).stdout
+    assert "no command recorded yet" in photon("status", "audit", "--config", file).stdout
 
 
 def test_without_a_line_nothing_is_done(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(audited.VARIABLE, str(file.parent / "nowhere" / "audit.jsonl"))
     said = refused(acknowledge(file, "--yes"), 1)
-    assert "so nothing was done; name a file that you may write with PHOTON_AUDIT" in said
+    assert "so nothing was done; set PHOTON_AUDIT to a file that you may write" in said
 
 
 def test_one_that_was_killed_is_seen_and_damage_is_passed_over(file: Path) -> None:

@@ -33,7 +33,7 @@ def test_parts_that_call_an_adapter_of_users_are_named(tmp_path: Path) -> None:
         (["status", "--json"], "Did you mean '-o json'?"),
         (["slot", "--dry-run", "retire"], "write it after the command that it belongs to"),
         (["status", "procesess"], "Did you mean 'processes'?"),
-        (["doctor", "config"], "name the deployment file with --config"),
+        (["doctor", "config"], "give the deployment file with --config"),
         (["doctor", "config", "--config", "FILE"], "join.a.foreign"),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_command_is_explained_by_its_own_help() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("unmached", "did you mean unmatched?"), ("dokter", "did you mean doctor?"), ("zzz", "--help lists commands")],
+    [("unmached", "did you mean unmatched?"), ("dokter", "did you mean doctor?"), ("zzz", "see photon --help")],
 )
 def test_an_unknown_name_is_one_line_with_the_likely_one(name: str, hint: str) -> None:
     assert hint in refused(photon("help", name))

@@ -73,16 +73,16 @@ def test_the_table_has_no_spaces_at_the_lines_ends(deployment: Path) -> None:
 
 def test_no_ledger_is_said_with_where_it_is(deployment: Path) -> None:
     for arguments, says in (
-        ([deployment / "out"], "a deployment's is in the pipeline's state directory"),
-        ([deployment / "state"], "no ledger there; name an output"),
+        ([deployment / "out"], "a deployment's ledger is in the pipeline's state directory"),
+        ([deployment / "state"], "no ledger; give an output"),
         ([], "or --config FILE"),
         (["--datacentre", "east"], "or --config FILE"),
         (["--config", deployment / "photon.toml", "--datacentre", "west"], "there are: east"),
-        ([deployment, "--config", deployment / "photon.toml"], "not by both"),
+        ([deployment, "--config", deployment / "photon.toml"], "give either NAME, or --config"),
     ):
         assert says in refused(ledger(*arguments))
     (deployment / "state" / "east" / "dispatcher.db").unlink()
-    assert "east has not begun here" in refused(ledger("--config", deployment / "photon.toml"))
+    assert "east has never run here" in refused(ledger("--config", deployment / "photon.toml"))
 
 
 WEST = DEPLOYMENT[DEPLOYMENT.index("[datacentre.east]") :].replace("east", "west").replace('"out"', '"out-west"')

@@ -54,10 +54,10 @@ def test_whose_output(tmp_path: Path) -> None:
     (tmp_path / "joined/.photon").mkdir(parents=True)
     assert named_place(tmp_path / "joined", None, None).state == tmp_path / "joined/.photon"
     for arguments, said in (
-        ((None, None, None), "name an output"),
+        ((None, None, None), "give an output"),
         ((None, config, "west"), "there are: east"),
-        ((tmp_path, config, None), "not by both"),
-        ((tmp_path, None, "east"), "goes with --config"),
+        ((tmp_path, config, None), "give either OUTPUT or --config"),
+        ((tmp_path, None, "east"), "requires --config"),
     ):
         with pytest.raises(UsageError, match=said):
             named_place(*arguments)

@@ -74,7 +74,7 @@ def test_dry_run_shows_when_and_why_not_sooner(deployment: Path, script: list[Re
     script.append(state(Stage.PLANNED))
     result = run(deployment, "--shards", "3", "--lead", "2s", "--dry-run")
     assert result.exit_code == 0, result.output
-    assert "change 2 would be: events from 2026-11-18T11:06:40.000Z (in 12.5 s) on go to shards 1 2 3; new: 3" in (
+    assert "change 2 would be: events from 2026-11-18T11:06:40.000Z (in 12.5 s) go to shards 1 2 3; new: 3" in (
         result.stdout
     )
     assert "not sooner: events of up to 5 s ahead" in result.stdout
@@ -219,7 +219,7 @@ def test_refusals_are_one_line(
     [
         (("--dry-run",), "give either --shards N or --abort"),
         (("--shards", "2", "--abort"), "give either --shards N or --abort"),
-        (("--shards", "2", "--change", "2"), "--change goes with --abort"),
+        (("--shards", "2", "--change", "2"), "--change requires --abort"),
         (("--shards", "0"), "--shards"),
         (("--shards", "2", "--lead", "soon"), "a duration is"),
         (("status", "--replica", "r9"), "--replica r9: there are r1"),

@@ -111,7 +111,7 @@ async def test_restart_is_one_after_the_other_and_waits(site: Site) -> None:
     before = await site.pids()
     done = await site.photon("restart", "joiner")
     assert done.exit_code == 0, done.output
-    said = [line.partition(" after ")[0] for line in done.output.splitlines()]
+    said = [re.sub(r" after [0-9].*", "", line) for line in done.output.splitlines()]
     assert said == ["joiner east-1: up again", "joiner west-1: up again"]
     after = await site.pids()
     assert [name for name in before if before[name] != after[name]] == ["joiner east-1", "joiner west-1"]
@@ -123,7 +123,7 @@ async def test_restart_is_one_after_the_other_and_waits(site: Site) -> None:
     assert [line.partition(":")[0] for line in again.output.splitlines()] == ["registry r1", "joiner east-1"]
     some = await site.photon("restart", "cache", "joiner", "status", "--datacentre", "west")
     assert [line.partition(":")[0] for line in some.stdout.splitlines()] == ["joiner west-1"]
-    assert some.stderr == "photon: skipped, as no such process runs here: cache, status\n"
+    assert some.stderr == "photon: skipped, because no such process runs here: cache, status\n"
 
 
 async def test_one_that_refuses_to_run_is_not_waited_for(site: Site) -> None:
@@ -147,7 +147,7 @@ async def test_what_is_held_stays_down_until_it_is_released(site: Site) -> None:
     assert late.exit_code == USAGE
     nothing = await site.photon("hold", "datacentre", "joiner", "--datacentre", "east", "--dry-run")
     assert (nothing.exit_code, nothing.stdout) == (0, "would be held: joiner east-1; nothing was changed\n")
-    assert nothing.stderr == "photon: skipped, as no such process runs here: datacentre\n"
+    assert nothing.stderr == "photon: skipped, because no such process runs here: datacentre\n"
     released = await site.photon("release", "registry r1", "joiner east-1", "datacentre")
     assert (released.exit_code, released.stdout) == (0, "up: registry r1, joiner east-1\n")
     assert "skipped" in released.stderr
@@ -156,10 +156,10 @@ async def test_what_is_held_stays_down_until_it_is_released(site: Site) -> None:
 
 async def test_wrong_usage_is_one_line(site: Site) -> None:
     for arguments, why in (
-        ((), "restart: nothing is named"),
+        ((), "restart: give processes"),
         (("joiner east-7",), "joiner east-7: no such process; there are: registry r1, joiner east-1"),
         (("cache", "status"), "cache, status: no such process; there are: registry r1"),
-        (("joiner", "--datacentre", "north"), "--datacentre north: it has no processes of its own"),
+        (("joiner", "--datacentre", "north"), "--datacentre north: has no processes of its own"),
     ):
         assert why in refused(await site.photon("restart", *arguments))
 
@@ -180,7 +180,7 @@ async def test_a_changed_file_is_taken_up(site: Site) -> None:
     assert (await site.photon("restart", "registry")).exit_code == 0
     assert (await site.states())["registry r1"].address == f"127.0.0.1:{site.ports[3]}"
     nothing = await site.photon("reload")
-    assert nothing.output == "started: none\nended: none\nchanged; take effect at a restart: none\n"
+    assert nothing.output == "started: none\nended: none\nchanged; take effect after a restart: none\n"
     now = await site.pids()
     site.lines.append("a mistake")
     site.write()
@@ -215,13 +215,15 @@ async def test_a_reload_says_what_it_restarts_and_never_stops_both_datacentres(s
 
     moved()
     asked = await site.photon("reload", "--restart", "--dry-run")
-    [seconds] = re.findall(r"restarted in turn, in some (\d+) s, longer on a busy machine: ", asked.output)
+    [seconds] = re.findall(
+        r"restarted one after another, in about (\d+) s \(longer on a busy machine\): ", asked.output
+    )
     assert int(seconds) >= 3 * RESTART_S
     assert ": registry r1, joiner east-1, joiner west-1\ndry run: nothing was changed" in asked.output
     assert await site.pids() == before
     done = await site.photon("reload", "--restart")
     assert done.exit_code == 0, done.output
-    said = [line.partition(" after ")[0] for line in done.output.splitlines()]
+    said = [re.sub(r" after [0-9].*", "", line) for line in done.output.splitlines()]
     assert said[2].endswith(": registry r1, joiner east-1, joiner west-1")
     assert said[3:] == ["registry r1: up again", "joiner east-1: up again", "joiner west-1: up again"]
     assert all(state.start_s for state in (await site.states()).values())
@@ -230,7 +232,9 @@ async def test_a_reload_says_what_it_restarts_and_never_stops_both_datacentres(s
     east = (await site.pids())["joiner east-1"]
     left = await site.photon("reload", "--restart", "--timeout", "5")
     assert left.exit_code == FAILED
-    assert "joiner east-1 was not restarted, as nothing would join meanwhile: joiner west-1 is held" in left.output
+    assert (
+        "joiner east-1 was not restarted, because nothing would join meanwhile: joiner west-1 is held" in left.output
+    )
     assert (await site.pids())["joiner east-1"] == east
 
 

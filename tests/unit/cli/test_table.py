@@ -61,7 +61,7 @@ def test_a_row_and_a_table_are_shown_as_of_now(database: Path) -> None:
         "row  campaign  cents",
         "k0   c0        0",
         "k1   c1        1",
-        "and more; the first 2 are shown (--limit, --from)",
+        "there are more rows; the first 2 are shown (see --limit, --from)",
     ]
 
 
@@ -115,7 +115,7 @@ def test_an_observer_that_no_program_has_is_retired(database: Path, tmp_path: Pa
         assert tables.around.store.dirty("clicks", "", 10) == []
     assert "remove it there first" in table("observe", program, "--retire", "count").stderr
     again = table("observe", program, "--retire", "gone")
-    assert (again.exit_code, again.output) == (2, "photon: --retire gone: no such observer; there are count\n")
+    assert (again.exit_code, again.output) == (2, "photon: --retire gone: no such observer; known are count\n")
 
 
 def test_locks_that_dead_clients_left_are_told(database: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_deployment_names_the_tables(tmp_path: Path) -> None:
     file.write_text('[tables]\nfile = "own.db"\n')
     assert "own.db: no such file" in refused(table("scan", "--config", file))
     made = table("init", "--config", file)
-    assert made.output == "SQLite, own.db: made, its oracle answers\n"
+    assert made.output == "SQLite, own.db: created, its oracle answers\n"
     again = table("init", "--config", file, "-o", "json")
     assert json.loads(again.output) == {"store": "sqlite", "made": False, "durable": True}
     with Tables.open(file) as tables, tables.transaction() as transaction:
@@ -195,10 +195,10 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, text: str, problem: str) -> N
 
 
 def test_one_place_is_named(database: Path, tmp_path: Path) -> None:
-    assert "name the deployment file" in table("scan").stderr
+    assert "give the deployment file" in table("scan").stderr
     file = tmp_path / "photon.toml"
     file.write_text("[tables]\n")
-    assert "not by both" in table("scan", "--database", database, "--config", file).stderr
+    assert "give either --database or --config" in table("scan", "--database", database, "--config", file).stderr
     assert "no such file" in table("scan", "--database", tmp_path / "none.db").stderr
 
 
@@ -206,7 +206,7 @@ def test_doctor_tells_what_is_made_and_what_may_be_lost(tmp_path: Path) -> None:
 
     replica = {"registry": {"replicas": {"r1": {"address": "127.0.0.1:1", "directory": "r1"}}}}
     notes = check(convert({"tables": {"thrift": ["h:1"]}, **replica}, "file"))
-    assert notes[0].startswith("made once, if it is not there: table photon_tables in HBase at h:1 (photon table in")
+    assert notes[0].startswith("to be created once, if missing: table photon_tables in HBase at h:1 (photon table in")
     assert "tables.durable is not set" in notes[1]
     assert len(check(convert({"tables": {"thrift": ["h:1"], "durable": True}, **replica}, "file"))) == 1
     assert check(convert({"tables": {}}, "file")) == []
@@ -218,7 +218,7 @@ def test_status_of_the_oracle_needs_hbase_and_tells_who_is_silent(tmp_path: Path
     file = tmp_path / "photon.toml"
     replica = '[registry.replicas.r1]\naddress = "127.0.0.1:1"\ndirectory = "r1"\n'
     file.write_text("[tables]\n" + replica)
-    assert "SQLite has its timestamps in its file" in refused(photon("status", "oracle", "--config", file))
+    assert "SQLite keeps its timestamps in its file" in refused(photon("status", "oracle", "--config", file))
     file.write_text('[tables]\nthrift = ["h:1"]\n' + replica)
     said = photon("status", "oracle", "--config", file, "-o", "json")
     assert said.exit_code == 3

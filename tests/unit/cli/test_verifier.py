@@ -80,4 +80,4 @@ def test_a_damaged_file_is_told_in_its_slot_s_row(file: Path) -> None:
 
 
 def test_which_datacentre(file: Path) -> None:
-    assert "name one with --datacentre" in refused(run("status", "--config", file))
+    assert "choose one with --datacentre" in refused(run("status", "--config", file))

@@ -147,7 +147,7 @@ def test_once_a_last_line_without_its_end_counts_if_its_file_is_at_rest(logs: Lo
         ("none", {}, "the log log: .*none"),
         ("kafka://k/clicks", {}, "the log log.*must be kafka://HOST:PORT/TOPIC"),
         ("kafka://k:9092/.clicks", {}, "the log log.*must be kafka://HOST:PORT/TOPIC"),
-        ("logs", {"kafka_client": "c"}, "the log log: kafka_client is for kafka://HOST:PORT/TOPIC, not for logs"),
+        ("logs", {"kafka_client": "c"}, "the log log: kafka_client requires kafka://HOST:PORT/TOPIC, not logs"),
         ("ftp://x/y", {}, "URLs of this kind cannot be read"),
         ("logs", {"colour": 1}, "the log log.*colour"),
         ("logs", {"format": "yaml"}, "the log log.*yaml"),

@@ -49,7 +49,7 @@ def test_durations_and_sizes_are_read_with_their_units() -> None:
         ),
         (
             {"registry": {"replicas": {"r1": {"address": "nowhere", "directory": "d"}}}},
-            "f.toml: registry.replicas.r1: address 'nowhere' must be host:port, for instance 127.0.0.1:7101",
+            "f.toml: registry.replicas.r1: address 'nowhere' must be host:port, such as 127.0.0.1:7101",
         ),
         ({"limits": {"batch_events": 0}}, "f.toml: limits.batch_events = 0: must be more than 0"),
         ({"registry": {"retention": "0s"}}, "f.toml: registry.retention = 0.0: must be more than 0"),
@@ -370,7 +370,10 @@ def test_computations_have_an_address_and_a_state_of_their_own() -> None:
             "address 127.0.0.1:7901: used twice, by compute.a.address and "
             "compute.b.address; each process needs its own",
         ),
-        ({"b": {**one, "state": "b", "address": "7902"}}, "compute.b.address: address '7902' must be host:port, for"),
+        (
+            {"b": {**one, "state": "b", "address": "7902"}},
+            "compute.b.address: address '7902' must be host:port, such",
+        ),
         (
             {"b": {"file": "b.py", "state": "b", "processes": 2}, "b-2": {"file": "b.py", "state": "c"}},
             "compute.b-2: another computation's process has this name; rename it",

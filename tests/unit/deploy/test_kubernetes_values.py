@@ -98,7 +98,7 @@ def test_sinks_and_computations_are_services_of_the_datacentre_that_they_read(tm
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"/state/spend"', '"spend"', "compute.spend.state = 'spend': must be below '/state'"),
+        ('"/state/spend"', '"spend"', "compute.spend.state = 'spend': must be in '/state'"),
         ('"spend.py"', '"programs/spend.py"', "compute.spend.file = 'programs/spend.py': must be next to"),
         ('address = "compute-spend:7500"', "", "compute.spend.address: is missing"),
     ],
@@ -137,9 +137,9 @@ def test_the_page_has_a_service_of_its_own(tmp_path: Path) -> None:
     [
         ('key_file = "/key/key"', 'key_file = "key"', "key_file = 'key': must be '/key/key'"),
         ('directory = "/certs"', 'directory = "certs"', "tls.directory = 'certs': must be '/certs'"),
-        ("[registry]", '[wan]\ncontrol = "wan:7000"\n[registry]', "wan: simulates the network between regions"),
+        ("[registry]", '[wan]\ncontrol = "wan:7000"\n[registry]', "wan: simulates a network between regions"),
         ('state = "/state"', 'state = "/data"', "datacentre.a.state = '/data': must be '/state'"),
-        ('"/logs/queries"', '"/queries"', "datacentre.a.primary = '/queries': must be a URL, or below '/logs'"),
+        ('"/logs/queries"', '"/queries"', "datacentre.a.primary = '/queries': must be a URL, or in '/logs'"),
         ('state = "/state"', 'state = "/state"\napart.verifier = "v.a:1"', "v.a:1: is internal to its cluster"),
         ('"registry-r1:7001"', '"10.0.0.1:7001"', "the host must be a Service's name"),
         (
@@ -156,7 +156,11 @@ def test_the_page_has_a_service_of_its_own(tmp_path: Path) -> None:
             "status a: datacentre-a:8080: is also the Service of datacentre a",
         ),
         ("replicas.r1]", "replicas.r_1]", "registry.replicas.r_1: becomes a name in Kubernetes"),
-        ('state = "/state"', 'state = "/state"\njoiners = 2', "datacentre.a.joiners: several joiners are found"),
+        (
+            'state = "/state"',
+            'state = "/state"\njoiners = 2',
+            "datacentre.a.joiners: several joiners must be found",
+        ),
     ],
 )
 def test_what_the_chart_cannot_run_is_one_line_before_anything_is_written(

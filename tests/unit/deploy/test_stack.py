@@ -122,7 +122,7 @@ def test_no_datacentre_is_stopped_while_the_other_is_away(
     monkeypatch.setattr(module, "FLOW_SECONDS_MAX", 0.0)
     west = next(each for each in docker.found if each["Name"] == "/joiner-west")
     west["State"]["Status"] = status
-    said = f"^datacentre-east was not restarted, as nothing would join meanwhile: joiner-west {status}; "
+    said = f"^datacentre-east was not restarted, because nothing would join meanwhile: joiner-west {status}; "
     with pytest.raises(Failed, match=said):
         stack.restart_each()
     assert docker.told == TURN[:2]

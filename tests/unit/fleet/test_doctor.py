@@ -205,8 +205,8 @@ def test_logs() -> None:
     many = only("logs", Level.PROBLEM, logs=(replace(FOREIGN, unreadable=names),))
     assert ("9 files" in many.what, "and 4 more" in many.what) == (True, True)
     marked = only("logs", Level.WARNING, logs=(replace(FOREIGN, join="clicks", absent_keys={"NULL": 3}),))
-    assert "3 sampled records have the key 'NULL', which usually stands for no value" in marked.what
-    assert marked.do == "add 'NULL' to absent in [join.clicks.foreign], or leave it if it is a real key"
+    assert "3 sampled records have the key 'NULL', which usually means that there is no value" in marked.what
+    assert marked.do == "add 'NULL' to absent in [join.clicks.foreign] unless it is a real key"
     shared = only("logs", Level.WARNING, heard=(heard("east", kind="eventstore", ambiguous=7.0), WEST))
     assert (shared.where, "7 keys have several" in shared.what) == ("eventstore east", True)
 
@@ -292,7 +292,7 @@ def test_registry() -> None:
 
 
 def test_a_watermark_that_stands_still_is_named_with_what_holds_it_back() -> None:
-    assert "no watermark is kept" in only("watermarks", Level.OK).what
+    assert "there is no watermark" in only("watermarks", Level.OK).what
 
     def mark(still_s: float, exact_still_s: float, *held_by: str) -> DatacentreWatermark:
         pair = Pair(ns(0.0), ns(2.0), ns(2.0), 0, Cursor(), held_by)
@@ -307,13 +307,17 @@ def test_a_watermark_that_stands_still_is_named_with_what_holds_it_back() -> Non
     held = mark(90.0, 90.0, "slot east-1: its joiner does not answer")
     (finding,) = found("watermarks", watermarks=(held, east))
     assert (finding.level, finding.where) == (Level.WARNING, "east")
-    assert "the percentile has not moved for 90 s; held back by: slot east-1: its joiner does" in finding.what
+    assert (
+        "the percentile watermark has not moved for 90 s; held back by: slot east-1: its joiner does" in finding.what
+    )
     waits = mark(1.0, 3700.0, "events that have no verdict")  # they may wait for an hour
-    assert "the exact one has not moved for 100 s" in only("watermarks", Level.WARNING, watermarks=(waits,)).what
+    assert (
+        "the exact watermark has not moved for 100 s" in only("watermarks", Level.WARNING, watermarks=(waits,)).what
+    )
 
 
 def test_what_a_computation_says_is_passed_on() -> None:
-    assert "none is configured" in only("computations", Level.OK).what
+    assert "none configured" in only("computations", Level.OK).what
     well = heard("spend", "", "compute", computing={"alarms": []})
     assert "1 run" in only("computations", Level.OK, heard=(JOINER, WEST, well)).what
     alarm = {"what": "its watermark has not moved for 90 s; held back by west", "todo": "see to west"}
@@ -323,21 +327,21 @@ def test_what_a_computation_says_is_passed_on() -> None:
 
 
 def test_tables() -> None:
-    assert only("tables", Level.OK).what == "t.db answers; 9 cells checked; the safe point was moved 1 min 0 s ago"
+    assert only("tables", Level.OK).what == "t.db answers; 9 cells checked; the safe point moved 1 min 0 s ago"
     assert found("tables", tables=None) == []
     away = TablesHere("HBase, table photon_tables", "no server answers")
     assert only("tables", Level.PROBLEM, tables=away).where == "HBase, table photon_tables"
     silent = replace(TABLES, oracle_problem="replica r1: not the leader")
-    assert "there are no timestamps" in only("tables", Level.PROBLEM, tables=silent).what
+    assert "no timestamps are handed out" in only("tables", Level.PROBLEM, tables=silent).what
     stuck = replace(TABLES, stuck=3, stuck_at="clicks/k1/print")
     assert (
-        "3 cells wait for observers, and clicks/k1/print keeps waiting"
+        "3 cells wait for observers; clicks/k1/print makes no progress"
         in only("tables", Level.WARNING, tables=stuck).what
     )
     left = replace(TABLES, old_locks=["clicks/k1/print", "clicks/k2/print"])
     assert "2 locks of dead or slow clients: clicks/k1/print" in only("tables", Level.WARNING, tables=left).what
     old = replace(TABLES, safe_point_s=3 * 3600.0 + 1)
-    assert "moved 3 h 0 min ago: old versions" in only("tables", Level.WARNING, tables=old).what
+    assert "moved 3 h 0 min ago, so old versions" in only("tables", Level.WARNING, tables=old).what
     only("tables", Level.OK, tables=replace(old, observed=False))
 
 

@@ -71,7 +71,7 @@ def test_directories_are_measured_where_they_would_be_made(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["output", "photon.toml"]
     (tmp_path / "state").write_text("a file")
     state, _ = here.directories(settings_in(tmp_path), tmp_path, ["east"])
-    assert "is no directory" in state.problem
+    assert "is not a directory" in state.problem
 
 
 def test_a_full_directory_has_no_room_whatever_the_disk_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

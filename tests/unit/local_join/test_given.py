@@ -119,7 +119,7 @@ def test_a_stream_that_goes_on_is_the_log_it_was_and_any_other_its_own(tmp_path:
     "packed", [gzip.compress(b"a\n" * 9)[:-9], gzip.compress(b"a\n" * 9)[:14] + b"junk" * 9], ids=["short", "junk"]
 )
 def test_a_damaged_compressed_stream_is_not_joined(tmp_path: Path, packed: bytes) -> None:
-    with pytest.raises(UsageError, match="compressed and damaged"):
+    with pytest.raises(UsageError, match="compressed but damaged"):
         spooled(tmp_path, io.BytesIO(packed))
     assert files(Given(tmp_path, ("stdin-*",))) == []
 

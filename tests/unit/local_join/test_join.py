@@ -45,9 +45,9 @@ def test_a_configuration_is_wrong_only_if_nothing_at_all_can_be_read(tmp_path: P
     assert look(tmp_path, [other] * 600, shape=SKIP) == [], "what is skipped says nothing"
     assert look(tmp_path, [keyless] * 600 + [GOOD]) == []
     assert look(tmp_path, [keyless] * (MANY - 1)) == [], "too few to say"
-    with pytest.raises(UsageError, match=r"not one of the first 600 foreign records can be read .* key field 'k' is"):
+    with pytest.raises(UsageError, match=r"none of the first 600 foreign records can be read .* key field 'k' is"):
         look(tmp_path, [keyless] * 600)
-    with pytest.raises(UsageError, match="not one of the first 300 foreign records can be read"):
+    with pytest.raises(UsageError, match="none of the first 300 foreign records can be read"):
         look(tmp_path, [other] * 300 + [{"kind": "alert"}] * 300, shape=SKIP)
 
 
@@ -71,15 +71,15 @@ KEPT = {
         (Words(primary_key=("a", "b"), foreign_key=("a", "c"), time="at", unit="%d.%m.%Y"), ""),
         (Words(time={"field": "at", "format": "%d.%m.%Y", "zone": "UTC"}), ""),
         (Words(format={"primary": "csv"}), ""),
-        (Words(key=("a", "b")), 'begun with foreign.key = ["a", "c"]; to use foreign.key = ["a", "b"] start a new'),
-        (Words(id="x"), "begun with id = place; to use id = x start a new --output"),
-        (Words(time="on"), "begun with time.field = at; to use time.field = on start"),
-        (Words(time="at", unit="s"), "begun with time.unit = %d.%m.%Y; to use time.unit = s start"),
+        (Words(key=("a", "b")), 'started with foreign.key = ["a", "c"]; to use foreign.key = ["a", "b"], give a new'),
+        (Words(id="x"), "started with id = place; to use id = x, give a new --output"),
+        (Words(time="on"), "started with time.field = at; to use time.field = on, give"),
+        (Words(time="at", unit="s"), "started with time.unit = %d.%m.%Y; to use time.unit = s, give"),
         (
             Words(time={"field": "at", "zone": "+02:00"}),
-            "time.zone = UTC; to use time.zone = +02:00 start",
+            "time.zone = UTC; to use time.zone = +02:00, give",
         ),
-        (Words(format="csv"), "begun with foreign.format = jsonl; to use foreign.format = csv start"),
+        (Words(format="csv"), "started with foreign.format = jsonl; to use foreign.format = csv, give"),
     ],
 )
 def test_other_words_than_an_output_was_begun_with_are_refused(tmp_path: Path, words: Words, said: str) -> None:
@@ -97,10 +97,10 @@ def adapter(**more: Any) -> ConfiguredAdapter:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"id": "click_id"}, "begun with id = place; to use id = click_id start a new --output"),
-        ({"key": "q"}, "begun with foreign.key = k; to use foreign.key = q start a new --output"),
-        ({"time": {**TIME, "unit": "ms"}}, "begun with foreign.time.unit = s; to use foreign.time.unit = ms start"),
-        ({"absent": "-"}, 'begun with foreign.absent = none; to use foreign.absent = ["-"] start a new --output'),
+        ({"id": "click_id"}, "started with id = place; to use id = click_id, give a new --output"),
+        ({"key": "q"}, "started with foreign.key = k; to use foreign.key = q, give a new --output"),
+        ({"time": {**TIME, "unit": "ms"}}, "started with foreign.time.unit = s; to use foreign.time.unit = ms, give"),
+        ({"absent": "-"}, 'started with foreign.absent = none; to use foreign.absent = ["-"], give a new --output'),
     ],
 )
 def test_another_rule_is_named_by_what_differs(tmp_path: Path, more: dict[str, Any], said: str) -> None:

@@ -115,7 +115,7 @@ def test_what_is_told_holds_while_the_key_is_found(tmp_path: Path) -> None:
     for words, problem in (
         ({"time": "paid"}, "^the foreign logs have no field 'paid' for the event time; they have payment_id, "),
         ({"time": {"field": "created_at", "unti": "s"}}, "^time: .*unti"),
-        ({"time": "created_at", "primary_key": ["order_id", "who"]}, "^the key is order_id, who on one side; name "),
+        ({"time": "created_at", "primary_key": ["order_id", "who"]}, "^the key is order_id, who on one side; give "),
     ):
         with pytest.raises(UsageError, match=problem):
             found(**words)
@@ -212,7 +212,7 @@ def test_a_key_may_be_said_as_a_table(tmp_path: Path) -> None:
     assert words.options() == options
     table = tomllib.loads(described(words, *logs)[0])["join"]["join"]
     assert table["primary"]["key"] == table["foreign"]["key"] == {"field": "order", "as": "number"}
-    with pytest.raises(UsageError, match="name the fields of the other too"):
+    with pytest.raises(UsageError, match="give the fields of the other, too"):
         described(words_of(primary_key=options[1:]), *logs)
 
 
@@ -222,7 +222,7 @@ def test_a_key_may_be_said_as_a_table(tmp_path: Path) -> None:
         ({"key": ["{ field ="]}, "--key .*is not a TOML table"),
         ({"time": "{ field ="}, "is not a TOML table"),
         ({"time": "{ feld = 'at' }"}, "time: .*feld"),
-        ({"unit": "ms"}, "unit goes with time"),
+        ({"unit": "ms"}, "unit requires time"),
         ({"format": ["csv", "tsv"]}, "give one format"),
         ({"format": ["clicks=csv"]}, "clicks is not a side"),
         ({"key": ["a"], "primary_key": ["b"]}, "key is for both sides"),

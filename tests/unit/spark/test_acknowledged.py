@@ -74,11 +74,11 @@ def test_rows_as_a_table(report: Path) -> None:
 def test_a_finding_is_acknowledged_once(report: Path) -> None:
     kept = kept_below(report.parent, "clicks")
     shown = run("acknowledge", report, "--event", "e7", "--class", "lost-cleared", "--dry-run")
-    assert (shown.exit_code, shown.stdout.splitlines()[-1]) == (0, "1 would be acknowledged, 0 were before")
+    assert (shown.exit_code, shown.stdout.splitlines()[-1]) == (0, "1 would be acknowledged, 0 already were")
     assert not (kept / NAME).exists()
     for before in (0, 1):
         done = run("acknowledge", report, "--event", "e7", "--class", "lost-cleared", *WHO)
-        assert done.stdout.splitlines()[-1] == f"{1 - before} acknowledged, {before} were before", done.output
+        assert done.stdout.splitlines()[-1] == f"{1 - before} acknowledged, {before} already were", done.output
     [one] = read_acknowledged(RealDisk(), kept)
     assert (one.kind, one.event, one.who, one.why) == ("lost-cleared", "e7", "ana", "billed once")
     done = run("acknowledge", report, "--all-of", "lost-cleared", *WHO, "-o", "json")
@@ -91,9 +91,9 @@ def test_a_finding_is_acknowledged_once(report: Path) -> None:
     ("words", "why"),
     [
         (("--event", "e7", "--class", "torn", *WHO), "has no finding torn of event e7"),
-        (("--event", "e7", *WHO), "name a finding with"),
+        (("--event", "e7", *WHO), "give --event ID --class CLASS"),
         (("--event", "e7", "--class", "torn"), "--who and --why"),
-        (("--all-of", "torn", "--list"), "name a finding with"),
+        (("--all-of", "torn", "--list"), "give --event ID --class CLASS"),
     ],
 )
 def test_what_is_refused(report: Path, words: tuple[str, ...], why: str) -> None:

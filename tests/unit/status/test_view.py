@@ -175,10 +175,10 @@ def test_copies_are_those_of_the_joiners_that_have_one() -> None:
     assert [(copy["slot"], copy["state"], copy["behind_bytes"]) for copy in found["copies"]] == [
         ("e1", "holds all", 0),
         ("e2", "catching up", 2048),
-        ("e3", "shown without a copy; nothing can be shipped: other bytes", 9),
+        ("e3", "shown without a copy; cannot be updated: other bytes", 9),
     ]
     assert [alarm["where"] for alarm in found["alarms"]] == ["copy of e3"]
-    assert "1 of 3 slots have all of their output copied, 2.0 KiB behind, 1 shown without a copy" in text(found, 100)
+    assert "1 of 3 slots have their whole output copied, 2.0 KiB behind, 1 shown without a copy" in text(found, 100)
 
 
 def test_other_datacentres_are_seen_by_what_becomes_of_the_events_left_to_them() -> None:
@@ -255,7 +255,7 @@ def test_tables_are_those_of_observers_and_the_oracle() -> None:
     assert tables["oracle"] == {"replicas": 2, "leader": "r2", "timestamps_per_s": 0.0}
     assert [alarm["where"] for alarm in found["alarms"]] == ["observe dedup-3"]
     shown = text(found, 110.0)
-    assert "  observers 2 of 3 processes of observers answer: cluster, count\n  runs      0/s, 0/s conflicts" in shown
+    assert "  observers 2 of 3 processes answer: cluster, count\n  runs      0/s, 0/s conflicts" in shown
     assert "  changes   7 cells wait, the oldest for 4 s\n  oracle    led by r2, 0/s timestamps" in shown
 
 
@@ -266,8 +266,8 @@ def test_tables_that_stand_still_are_alarms() -> None:
     ]
     alarms = {alarm["where"]: alarm["what"] for alarm in View("east", "1.0").update(Look(100.0, heard))["alarms"]}
     assert alarms == {
-        "oracle": "no replica leads the oracle of timestamps: transactions wait",
-        "observe dedup-1": "its store does not answer: no server",
+        "oracle": "no replica leads the timestamp oracle, so transactions wait",
+        "observe dedup-1": "the store does not answer: no server",
         "observers": "7 cells wait for observers, the oldest for 200 s",
     }
 

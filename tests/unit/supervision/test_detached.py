@@ -85,5 +85,5 @@ def test_one_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         return Reply(pid=77, services=[lives])
 
     monkeypatch.setattr(detached, "ask", ask)
-    with locked(tmp_path), pytest.raises(ControlFailed, match=r"\(pid 77\) has not ended after 0\.1 s; .*: joiner"):
+    with locked(tmp_path), pytest.raises(ControlFailed, match=r"\(pid 77\) has not stopped after 0\.1 s; .*: joiner"):
         stop_detached(tmp_path, 0.1)

@@ -45,7 +45,7 @@ def test_the_last_one_up_is_not_drained_without_a_word(other: Condition) -> None
     with pytest.raises(DrainRefused, match=r"last joiner of east that is up \(west joins .*or give --last"):
         check_drain(states, EAST[0], last=False)
     check_drain(states, EAST[0], last=True)
-    with pytest.raises(DrainRefused, match="no other datacentre has one here"):
+    with pytest.raises(DrainRefused, match="no other datacentre has a joiner here"):
         check_drain(EAST[:1], EAST[0], last=False)
     check_drain(states, state("joiner east-2", "east", "held"), last=False)
 
@@ -56,14 +56,14 @@ def test_a_dispatcher_is_all_its_workers() -> None:
         "dispatcher west w2",
     ]
     assert [each.name for each in dispatchers_of(EAST, None)] == ["dispatcher east"]
-    with pytest.raises(UsageError, match="name the dispatcher's datacentre with --datacentre; there are: east, west"):
+    with pytest.raises(UsageError, match="give the dispatcher's datacentre with --datacentre; there are: east, west"):
         dispatchers_of([*EAST, *WEST], None)
     with pytest.raises(UsageError, match="--datacentre north: no dispatcher runs here"):
         dispatchers_of(EAST, "north")
     assert readers_left([*EAST, *WEST], WEST[1:]) == ["east"]
     together = state("datacentre north", "north")
     assert readers_left([*EAST, *WEST, together], WEST[1:]) == ["east", "north"]
-    with pytest.raises(UsageError, match=r"east, west; those that are not apart .*: photon hold 'datacentre north'"):
+    with pytest.raises(UsageError, match=r"east, west; others run in .*: photon hold 'datacentre north'"):
         dispatchers_of([*EAST, *WEST, together], "north")
     assert readers_left(EAST, EAST[2:]) == []
 

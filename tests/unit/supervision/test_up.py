@@ -67,7 +67,7 @@ def test_a_file_that_is_wrong_is_one_line(tmp_path: Path) -> None:
     said = _up(file)
     assert (said.code, "unmatched_aftr: unknown key" in said.line) == (USAGE, True)
     assert _up(tmp_path / "none.toml").code == USAGE
-    assert "goes with --detach" in _up(file, "-o", "json").line
+    assert "requires --detach" in _up(file, "-o", "json").line
 
 
 def test_what_cannot_run_is_refused() -> None:
@@ -102,7 +102,7 @@ def test_parts_of_one_machine_share_no_directory(tmp_path: Path) -> None:
     settings = example_settings()
     west = msgspec.structs.replace(settings.datacentre["west"], output="east/../east/output")
     shared = msgspec.structs.replace(settings, datacentre=settings.datacentre | {"west": west})
-    with pytest.raises(UsageError, match=r"output: is a directory of datacentre\.east and of datacentre\.west"):
+    with pytest.raises(UsageError, match=r"output: is a directory of both datacentre\.east and datacentre\.west"):
         make_directories(shared, tmp_path)
 
 

@@ -102,7 +102,7 @@ async def test_a_killed_zygote_takes_nobody_along_and_is_not_needed(
         supervisor.kill("proxy")
         await until_another(supervisor, {first})
         assert supervisor.states()[0].exit_code == -signal.SIGKILL
-        assert [line for line in heard if "from now on processes are started without the zygote" in line]
+        assert [line for line in heard if "from now on, processes start without the zygote" in line]
 
 
 async def test_what_an_operator_restarts_is_the_program_as_it_is_on_disk(tmp_path: Path, made: Zygote) -> None:

@@ -1,4 +1,4 @@
-"""``photon registry backup``; and ``verify``: checks a backup, or compares the replicas."""
+"""``photon registry backup`` and ``photon registry verify``, which checks a backup or compares the replicas."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ GROUP = (Column(">group"), Column(">entry", "index"), Column(">ids"))
 @click.argument("directory", type=PLACE)
 @deployed()
 def backup(at: Deployed, directory: Path) -> None:
-    """Back up all groups to a new DIRECTORY or URL. Traffic goes on.
+    """Back up all groups to a new DIRECTORY or URL. Traffic is not interrupted.
 
     \b
-    A backup includes everything acknowledged before the command began. DIRECTORY appears once it is complete and
-    verified; an interrupted call leaves DIRECTORY.partial, which the next one removes. Below a URL the manifest is
-    written last; without it there is no backup. Backups have digests, not event ids.
+    A backup includes everything acknowledged before the command started. DIRECTORY appears once it is complete and
+    verified; an interrupted call leaves DIRECTORY.partial, which the next one removes. Under a URL the manifest is
+    written last; without it there is no backup. Backups contain digests, not event ids.
     Examples:
       photon registry backup --config photon.toml backups/2026-11-21
       photon registry backup --config photon.toml s3://backups/2026-11-21
-    Exit codes: 0 written and verified, 1 not written.
+    Exit codes: 0 written and verified; 1 not written.
     """
     from contextlib import nullcontext
 
@@ -90,28 +90,27 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
 @click.command()
 @click.argument("backup", type=PATH, required=False)
 @click.option("--shards", is_flag=True,
-              help="With --config: check that each id is in its shard, and that shards agree.")  # fmt: skip
+              help="With --config: check that each id is in the right shard, and that shards agree.")  # fmt: skip
 @click.option(
     "--timeout", type=DURATION, default="60s", show_default=True, help="With --shards: seconds to wait for an answer."
 )
-@deployed(required=False, unless=["backup"], help="The deployment file, to compare its live replicas.")
+@deployed(required=False, unless=["backup"], help="The deployment file; compares its live replicas.")
 def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> int:
-    """Check a BACKUP, or compare all replicas. A BACKUP is checked byte by byte; live replicas (--config) are
-    compared while traffic runs.
+    """Check a BACKUP byte by byte, or with --config compare all live replicas, while traffic continues.
 
     \b
-    Each group's replicas keep their state as of the same entry; compared are the number of ids, a sum over all
-    entries, and the remaining state. That reads every id from every replica. With --shards every replica looks
-    through its own ids.
+    Each group's replicas freeze their state at the same log entry. Compares their number of ids, a sum over all
+    entries, and the rest of their state; this reads every id from every replica. With --shards, every replica checks
+    its own ids.
     Examples:
       photon registry verify backups/2026-11-21
       photon registry verify --config photon.toml -o json
       photon registry verify --config photon.toml --shards
-    Exit codes: 0 good, 1 damaged, different or in the wrong shard, or no replica answers, 3 good, but some replica
+    Exit codes: 0 good; 1 damaged, different or in the wrong shard, or no replica answers; 3 good, but some replica
     could not be asked.
     """
     if (backup is None) == (at.given is None) or (shards and backup is not None):
-        raise UsageError("give either a BACKUP or --config FILE; --shards goes with --config")
+        raise UsageError("give either a BACKUP or --config FILE; --shards requires --config")
     if backup is not None:
         _verify_backup(at, backup)
         return DONE
@@ -141,7 +140,7 @@ def _verify_backup(at: Deployed, backup: Path) -> None:
     ]
 
     part = Part("groups", groups, (*GROUP, Column(">slots"), Column("boundary", "boundary_ns", moment)))
-    at.part(part, f"{backup}: good, made at {made_at}", backup=str(backup), made_at=made_at)
+    at.part(part, f"{backup}: good, created at {made_at}", backup=str(backup), made_at=made_at)
 
 
 def _compare(client: OperatorClient) -> tuple[list[dict[str, Any]], list[str], list[str]]:
@@ -167,5 +166,5 @@ def _of_group(client: OperatorClient, group: int, replicas: list[str]) -> dict[s
     from photon.idregistry.operate.fingerprints import fingerprint
 
     mark = client.marked(group)
-    exports = {name: client.export(name, mark) for name in replicas}  # start all first: each fixes its present state
+    exports = {name: client.export(name, mark) for name in replicas}  # start all first: each one freezes its state
     return {name: fingerprint(group, export) for name, export in exports.items()}

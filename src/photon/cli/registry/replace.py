@@ -1,4 +1,4 @@
-"""``photon registry replace``: replaces a replica that lost its disk by a new one."""
+"""``photon registry replace``: replaces a replica that lost its disk with a new one."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ PAUSE = 0.1
 @deployed()
 @audited
 def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bool, timeout: float) -> None:
-    """Replace replica OLD, whose disk is lost, by NEW. NEW is a name that was never used. Step by step:
+    """Replace replica OLD, whose disk is lost, with NEW, a name that was never used. Step by step:
 
     \b
-    1. In the deployment file put the table of NEW in place of OLD's.
-    2. replace OLD NEW --dry-run  checks that it is safe, and says what would be done.
-    3. replace OLD NEW --yes, where NEW's directory is. With --yes you assert that OLD's disk will never come back; if
-       it did, acknowledged registrations could be lost. Every survivor applies all acknowledged entries and records
-       the next membership; NEW's directory is filled.
-    4. Start NEW (with its certificate), then restart the surviving replicas one after the other. Inserts wait while
-       neither epoch has a majority, some seconds. Joiners and dispatchers may be restarted later.
+    1. In the deployment file, put the table of NEW in place of OLD's.
+    2. replace OLD NEW --dry-run  checks that it is safe, and shows what would be done.
+    3. replace OLD NEW --yes, on NEW's machine. With --yes you assert that OLD's disk will never come back; if it did,
+       acknowledged registrations could be lost. Every survivor applies all acknowledged entries and records the new
+       membership; NEW's directory is filled.
+    4. Start NEW (with its certificate), then restart the surviving replicas one after another. While neither epoch
+       has a majority, inserts wait for some seconds. Joiners and dispatchers may be restarted later.
     5. replace OLD NEW --wait     returns when all run in the new epoch and NEW has caught up.
     Examples:
       photon registry replace r3 r4 --config photon.toml --dry-run
       photon registry replace r3 r4 --config photon.toml --yes
-    Exit codes: 0 done, 1 refused or not done in time, 2 wrong usage.
+    Exit codes: 0 done; 1 refused, or not done in time; 2 wrong usage.
     """
     from photon.config.errors import UsageError
     from photon.idregistry.operate.operator_client import OperatorClient
     from photon.idregistry.operate.replacing import survivors
 
     if wait and (dry_run or yes):
-        raise UsageError("--wait does not go with --dry-run or --yes; give it alone, after the restarts")
+        raise UsageError("--wait cannot be combined with --dry-run or --yes; run it separately, after the restarts")
     if not wait:
         must_be_said(f"replacing {old}, whose disk is permanently gone,", dry_run=dry_run, yes=yes)
     kept = survivors(at.with_registry.registry.replicas, old, new)
@@ -89,10 +89,10 @@ def _plan(at: Deployed, client: OperatorClient, old: str, new: str) -> tuple[Exc
     rows = check_survivors(found)
     names = ", ".join(found)
     return wanted, [
-        f"a barrier in {many(len(rows), 'group')}, applied by every survivor, which note epoch {wanted.epoch} "
+        f"a barrier in {many(len(rows), 'group')}, applied by every survivor; each records epoch {wanted.epoch} "
         f"with {new} at {wanted.address} in place of {old}: {names}",
         f"{directory}: {many(sum(row.ids for row in rows), 'id')} as of the barrier",
-        f"then: start {new}, restart {names}, and call this again with --wait",
+        f"then: start {new}, restart {names}, and run this again with --wait",
     ]
 
 
@@ -105,14 +105,14 @@ def _apply(at: Deployed, client: OperatorClient, wanted: Exchange) -> None:
     from photon.idregistry.operate.seeding import Member, seed_directory
 
     _barriers(client)
-    for name in sorted(client.addresses):  # so two operators ask the same one first, which refuses the second
+    for name in sorted(client.addresses):  # sorted: the first replica refuses a second operator
         client.follow(name, wanted.epoch, wanted.next)
     member = Member(wanted.new, wanted.next, wanted.epoch)
     seed_directory(RealDisk(), _directory(at, wanted.new), member, _seeds(client), os.urandom)
 
 
 def _barriers(client: OperatorClient) -> None:
-    """Waits until every survivor has applied all entries acknowledged before."""
+    """Waits until every survivor has applied all entries that were acknowledged before this call."""
     from photon.idregistry.operate.inspection import groups_of
     from photon.idregistry.operate.replacing import ReplaceRefused, behind
 
@@ -124,7 +124,7 @@ def _barriers(client: OperatorClient) -> None:
 
 
 def _seeds(client: OperatorClient) -> Iterator[GroupSeed]:
-    """The state of each group, past the barrier, with the term of its last entry."""
+    """Yields each group's state after the barrier, with the term of its last entry."""
     from photon.idregistry.client.export_stream import ExportFailed
     from photon.idregistry.operate.inspection import groups_of
     from photon.idregistry.operate.seeding import GroupSeed
@@ -134,7 +134,7 @@ def _seeds(client: OperatorClient) -> Iterator[GroupSeed]:
         reader = client.export(client.leader(group), mark)
         yield GroupSeed(group, mark.index, mark.term, reader)
         if reader.facts is None or reader.facts.applied != mark.index:
-            raise ExportFailed(f"group {group}: the export is not of entry {mark.index}; try again")
+            raise ExportFailed(f"group {group}: the export was not made at entry {mark.index}; try again")
 
 
 def _wait(at: Deployed, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""``photon registry reshard``: changes the number of shards for new events while everything runs; and shows the
+"""``photon registry reshard``: changes the number of shards for new events while everything runs. Also shows the
 shards."""
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ TRY_SECONDS = 10.0
 
 @click.command()
 @click.option("--shards", "count", type=click.IntRange(min=1), metavar="N", help="Number of shards for new events.")
-@click.option("--abort", is_flag=True, help="Instead of --shards: end the change under way, unless it is "
+@click.option("--abort", is_flag=True, help="Instead of --shards: cancel the current change, unless it is "
                                             "activated.")  # fmt: skip
 @click.option("--change", type=click.IntRange(min=1), metavar="NUMBER",
-              help="With --abort: do nothing unless this change is under way.")  # fmt: skip
-@click.option("--lead", type=DURATION, help="Time for the shards to prepare before the change takes effect (10s).")
+              help="With --abort: cancel only the change with this number.")  # fmt: skip
+@click.option("--lead", type=DURATION, help="Time for the shards to prepare before the change starts (default: 10s).")
 @dry_run
 @click.option(
-    "--no-wait", is_flag=True, help="Return once the change has begun; photon status shards shows its progress."
+    "--no-wait", is_flag=True, help="Return when the change has started; photon status shards shows its progress."
 )
 @click.option("--tries", type=click.IntRange(1, 20), default=3, show_default=True,
-              help="Number of attempts, if a shard already has events later than the start.")  # fmt: skip
+              help="Number of attempts if a shard already has events after the start time.")  # fmt: skip
 @click.option("--limit", type=DURATION,
-              help="Longest wait for the end of the change (a minute after it takes effect).")  # fmt: skip
+              help="Longest wait for the change to settle (default: a minute after it takes effect).")  # fmt: skip
 @deployed()
 @audited
 def reshard(
@@ -49,29 +49,30 @@ def reshard(
 ) -> int:  # fmt: skip
     """Change the number of shards for new events. Nothing stops; the command waits until the change is settled.
 
-    Ids of earlier events stay where they are until they are collected. docs/resharding.md explains it. With --dry-run
-    it shows when the change would take effect and why not sooner. Progress goes to standard error. Interrupting
-    the command ends the wait, not the change, which photon status shards shows.
+    Ids of earlier events stay where they are until they are garbage-collected (docs/resharding.md). --dry-run shows
+    when the change would take effect, and why not sooner. Progress goes to standard error. Interrupting the command
+    ends the wait, not the change; photon status shards shows the change.
 
     \b
     Examples:
       photon registry reshard --config photon.toml --shards 3 --dry-run
       photon registry reshard --config photon.toml --shards 3
       photon registry reshard --config photon.toml --abort
-    Exit codes: 0 the change is settled (with --no-wait: begun), or aborted; 1 refused, aborted or no replica answers,
-    with --abort: there is no change, or it is activated; 2 wrong usage; 3 it was begun and has not settled in time.
+    Exit codes: 0 the change has settled (with --no-wait: started) or was aborted; 1 refused, aborted or no replica
+    answers; with --abort: there is no change, or it is activated; 2 wrong usage; 3 it started, but did not settle in
+    time.
     """
     from photon.idregistry.core.resharding import Action, Ask, Stage
 
     if abort == (count is not None) or (change is not None and not abort):
-        raise UsageError("give either --shards N or --abort; --change goes with --abort")
+        raise UsageError("give either --shards N or --abort; --change requires --abort")
     if count is not None:
         found = _asked(at, _applied(count, lead, tries, limit, dry_run=dry_run, at_once=dry_run or no_wait))
         return DONE if dry_run or no_wait else _how_it_ended(found)
     found = _asked(at, _answered(Ask(Action.ABORT, dry_run=dry_run, config=change or 0), TRY_SECONDS))
     if dry_run or (found.change is not None and found.change.stage is Stage.ABORTED):
         return DONE
-    say("the change is not aborted: see its stage above")
+    say("the change was not aborted: see its stage above")
     return FAILED
 
 
@@ -104,8 +105,8 @@ def _applied(
 
 
 def shards(at: Deployed, replica: str | None = None, timeout: float = TRY_SECONDS) -> int:
-    """``photon status shards``: the event times in each shard, and the current or last change. Exit code 3: a change
-    is under way, or not every shard knows it yet."""
+    """``photon status shards``: shows the event times in each shard, and the current or last change. Exit code 3: a
+    change is in progress, or not every shard knows it yet."""
     from photon.idregistry.core.resharding import Action, Ask, Stage
 
     known = at.with_registry.registry.replicas
@@ -134,9 +135,9 @@ def verify_shards(at: Deployed, timeout: float) -> int:
     return ATTENTION if silent else DONE
 
 
-# -- inside ----------------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 def _of_registry(at: Deployed, what: Callable[[RegistryClient], Awaitable[T]]) -> T:
-    """Connects to the registry as its operator, and makes one request."""
+    """Connects to the registry with the operator's certificate, and makes one request."""
     from photon.fleet.access import registry_client
 
     settings, tls = at.with_registry, at.tls
@@ -166,5 +167,5 @@ def _how_it_ended(found: Resharding) -> int:
         return FAILED
     if change.settled:
         return DONE
-    say("not waiting any longer; the change goes on: photon status shards")
+    say("stopped waiting; the change continues: see photon status shards")
     return ATTENTION

@@ -1,5 +1,4 @@
-"""The output of ``photon registry reshard``: shards, ranges of event time and a change of them, as tables and
-JSON."""
+"""Formats the output of ``photon registry reshard``: shards, ranges of event time and changes, as tables and JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from photon.idregistry.core.resharding import Change, Resharding, ReshardOutcome
 
 
 def moment(ns: int) -> str | None:
-    """Formats a time as ISO text in UTC. Returns `None` for the ends of time."""
+    """Formats a time as ISO text in UTC. Returns `None` for the minimum and maximum time."""
     if ns in (NO_TIME, END_OF_TIME):
         return None
     try:
@@ -25,13 +24,13 @@ def moment(ns: int) -> str | None:
 
 
 def _at(name: str, ns: int) -> dict[str, str | int | None]:
-    """Formats a time as text and in nanoseconds; both null for the ends of time."""
+    """Formats a time as text and in nanoseconds; both are null for the minimum and maximum time."""
     said = moment(ns)
     return {name: said, f"{name}_ns": None if said is None else ns}
 
 
 def numbers(shards: Iterable[int]) -> str:
-    """Formats numbers as ``1 2 3``."""
+    """Formats numbers with spaces: ``1 2 3``."""
     return " ".join(map(str, shards)) or "none"
 
 
@@ -72,7 +71,7 @@ def verify_as_json(found: Mapping[str, ReshardOutcome]) -> dict[str, Any]:
 
 
 def troubles(found: Mapping[str, ReshardOutcome]) -> list[str]:
-    """One line per problem, for every replica."""
+    """Lists the problems of all replicas, one per line."""
     lines = []
     for name, each in found.items():
         if isinstance(each, Refusal):
@@ -119,12 +118,12 @@ SHARDS = (
 )  # fmt: skip
 
 
-# -- people ----------------------------------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------------------------
 
 
 def shown(found: Resharding) -> Iterator[str | Part]:
     said = as_json(found)
-    yield f"config {found.config}, as replica {found.replica} knows it"
+    yield f"config {found.config}, as known to replica {found.replica}"
     if found.change is not None:
         yield sentence(found)
     yield from (f"  not sooner: {reason}" for reason in found.why_not_sooner)
@@ -136,14 +135,14 @@ def shown(found: Resharding) -> Iterator[str | Part]:
 def sentence(found: Resharding) -> str:
     change = found.change
     if change is None:
-        return "the shards were never changed"
+        return "the shards have never been changed"
     away = (change.starts_ns - found.now_ns) / 1e9
     when = f"{moment(change.starts_ns)} ({f'in {away:.1f} s' if away > 0 else f'{-away:.1f} s ago'})"
-    what = f"events from {when} on go to shards {numbers(change.shards)}"
+    what = f"events from {when} go to shards {numbers(change.shards)}"
     parts = [f"new: {numbers(change.added)}"] if change.added else []
     parts += [f"leaving: {numbers(change.leaving)}"] if change.leaving else []
     if change.stage is Stage.ABORTED:
-        return f"change {change.config} was aborted: {change.reason or 'no reason is known'}"
+        return f"change {change.config} was aborted: {change.reason or 'unknown reason'}"
     stage = {
         Stage.PLANNED: "would be",
         Stage.PREPARING: f"is preparing, {prepared(found)}",
@@ -165,7 +164,7 @@ def _state(view: ShardView, found: Resharding) -> str:
         return "opening"
     if change is not None and change.stage is Stage.PREPARING:
         if view.refused == change.config:
-            return f"refused change {change.config}"
+            return f"refuses change {change.config}"
         return f"ready for change {change.config}" if view.prepared == change.config else "preparing"
     if view.until_ns != END_OF_TIME:
         return f"takes events until {moment(view.until_ns)}"

@@ -1,5 +1,5 @@
-"""``photon registry restore``: restores a backup into a new deployment with closed shards, registers again what the
-outputs hold, and opens the shards."""
+"""``photon registry restore``: restores a backup into a new deployment with closed shards, registers the ids in
+outputs again, and opens the shards."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("backup", type=PLACE, required=False)
-@click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Make only the directory of this replica.")
-@click.option("--register-again", "again", is_flag=True, help="Register the records of the outputs on this machine.")
+@click.option("--replica", "replicas", metavar="NAME", multiple=True, help="Create only this replica's directory.")
+@click.option("--register-again", "again", is_flag=True, help="Register the records in this machine's outputs again.")
 @click.option("--datacentre", "only", metavar="NAME", multiple=True,
-              help="With --register-again: only outputs of this datacentre (default: of all).")  # fmt: skip
+              help="With --register-again: only outputs of this datacentre (default: all).")  # fmt: skip
 @click.option("--open", "open_", is_flag=True,
-              help="Open the shards: everything registered since the backup was registered again.")  # fmt: skip
+              help="Open the shards; all ids registered since the backup must be registered again.")  # fmt: skip
 @click.option(
     "--accept-boundary", metavar="TIME",
-    help="Open, and refuse unknown events older than TIME (2026-11-21T15:00Z, epoch seconds, 2h ago, now).",
+    help="Open the shards; refuse unknown events older than TIME (2026-11-21T15:00Z, epoch seconds, 2h ago, now).",
 )  # fmt: skip
 @sure
 @deployed()
@@ -47,17 +47,16 @@ def restore(
     at: Deployed, backup: Path | None, replicas: tuple[str, ...], again: bool, only: tuple[str, ...], open_: bool,
     accept_boundary: str | None, dry_run: bool, yes: bool,
 ) -> int:  # fmt: skip
-    """Restore BACKUP into a new deployment. Makes its directories, registers outputs again, opens its shards.
+    """Restore BACKUP into a new deployment: create directories, register outputs again, open shards.
 
     \b
-    1. restore BACKUP writes the (empty) directories of all replicas of the file, or only that of --replica, on
-       its machine. Then start all replicas. Their shards are closed: inserts wait.
-    2. restore --register-again, on each machine that has outputs, while the joiners are stopped: every line names
-       its event and its token, under which it is registered. It may be repeated. Records that are only in a redo log
-       are registered by the joiner itself, once the shards are open. Re-reads of these lines count as duplicates
-       in ledgers. Then: restore --open.
-       Or, if outputs are lost: restore --accept-boundary now. Unknown events older than that are never
-       joined (they become late); nothing can be joined twice.
+    1. restore BACKUP fills the directories of all replicas in the file, which must be empty, or only that of
+       --replica on its machine. Then start all replicas. Their shards are closed: inserts wait.
+    2. restore --register-again, on each machine that has outputs, while the joiners are stopped: each record has the
+       event id and the token that it is registered with. It may be repeated. Once the shards are open, joiners
+       register the records that are only in a redo log. When these lines are read again, ledgers count them as
+       duplicates. Then: restore --open. Or, if outputs are lost: restore --accept-boundary now. Unknown events older
+       than that are never joined (they become late), so nothing is joined twice.
     Examples:
       photon registry restore --config new.toml backups/2026-11-21 --dry-run
       photon registry restore --config new.toml backups/2026-11-21 --yes
@@ -65,9 +64,9 @@ def restore(
       photon registry restore --config new.toml --register-again --yes
       photon registry restore --config new.toml --open --yes
       photon registry restore --config new.toml --accept-boundary now --yes
-    Exit codes: 0 done, 1 damaged backup, directory not empty, no answer, or an output that cannot be read, 2 wrong
-    usage, 3 some ids of outputs have another owner in the backup or no token, so that their records may exist twice,
-    or archived output files are not there.
+    Exit codes: 0 done; 1 damaged backup, directory not empty, no answer, or an output that cannot be read; 2 wrong
+    usage; 3 some ids in outputs have another owner in the backup or no token, so that their records may exist twice,
+    or archived output files are missing.
     """
     from contextlib import nullcontext
 
@@ -77,11 +76,11 @@ def restore(
 
     settings = at.with_registry
     if (backup is not None) + again + open_ + (accept_boundary is not None) != 1:
-        raise UsageError("give one of BACKUP, --register-again, --open and --accept-boundary TIME")
+        raise UsageError("give only one of BACKUP, --register-again, --open and --accept-boundary TIME")
     if replicas and backup is None:
-        raise UsageError("--replica goes with a BACKUP; shards are opened in all replicas at once")
+        raise UsageError("--replica requires a BACKUP; shards are always opened in all replicas")
     if only and not again:
-        raise UsageError("--datacentre goes with --register-again")
+        raise UsageError("--datacentre requires --register-again")
     if backup is not None:
         must_be_said("restoring", dry_run=dry_run, yes=yes)
         with fetched(backup, MANIFEST) if isinstance(backup, ObjectPath) else nullcontext(backup) as local:
@@ -113,7 +112,7 @@ def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: 
     _check_set_up(settings, base, backup, manifest)
     ids = sum(each.ids for each in found)
     if not dry_run:
-        ask(f"Make the directories of {', '.join(chosen)}, with {many(ids, 'id')}?", yes=yes)
+        ask(f"Create the directories of {', '.join(chosen)} with {many(ids, 'id')}?", yes=yes)
     for name in () if dry_run else chosen:
         member = Member(name, list(known), settings.registry.epoch)
         restore_replica(disk, backup, manifest, base / known[name].directory, member, os.urandom)
@@ -125,7 +124,7 @@ def _restore(at: Deployed, backup: Path, replicas: tuple[str, ...], *, dry_run: 
 
 
 def _check_set_up(settings: Settings, base: Path, backup: Path, manifest: Manifest) -> None:
-    """Raises UsageError if replicas with these settings would refuse to serve the backup."""
+    """Raises UsageError if replicas with these settings would refuse the backup."""
     from photon.assembly.registry import rules_of
     from photon.idregistry.core import commands as c
     from photon.idregistry.core.sharding import single_range
@@ -144,12 +143,12 @@ def _open(at: Deployed, boundary_ns: int | None, *, dry_run: bool, yes: bool) ->
         client.leader(0)
         closed = [row.group for row in group_rows(client.inspect_all()) if row.closed]
         if not closed:
-            raise PhotonError("no shard is closed: nothing to open")
+            raise PhotonError("no shard is closed; there is nothing to open")
         refused = "" if boundary_ns is None else f"; unknown events older than {moment(boundary_ns)} are refused"
         shards = f"shards {', '.join(map(str, closed))}"
         if not dry_run:
-            word = " Were all outputs registered again?" if boundary_ns is None else " Do it?"
-            ask(f"{shards} are opened{refused}.{word}", yes=yes)
+            word = " Have all outputs been registered again?" if boundary_ns is None else " Do it?"
+            ask(f"{shards} will be opened{refused}.{word}", yes=yes)
         for shard in () if dry_run else closed:
             client.open_shard(shard, boundary_ns)
     would = f"{shards} would be opened{refused}; nothing was changed"
@@ -158,7 +157,8 @@ def _open(at: Deployed, boundary_ns: int | None, *, dry_run: bool, yes: bool) ->
 
 
 def _boundary(settings: Settings, given: str) -> int:
-    """Parses a boundary into ns UTC. ``now`` is 2 S ahead: no clock here can have admitted a later event."""
+    """Parses a boundary into ns UTC. ``now`` means 2 S in the future, so that no clock here can have admitted a later
+    event."""
     now_ns = time.time_ns()
     if given == NOW:
         return now_ns + int(2 * settings.clock.uncertainty * 1e9)
@@ -171,13 +171,13 @@ def _register_again(at: Deployed, only: tuple[str, ...], *, dry_run: bool, yes: 
     settings = at.with_registry
     unknown = [name for name in only if name not in settings.datacentre]
     if not settings.datacentre:
-        raise UsageError(f"{at.config}: has no [datacentre.NAME]: no pipeline, so no outputs to read")
+        raise UsageError(f"{at.config}: has no [datacentre.NAME], so there is no pipeline, so no outputs to read")
     if unknown:
         known = ", ".join(sorted(settings.datacentre))
         raise UsageError(f"--datacentre {', '.join(unknown)}: not in the configuration; there are: {known}")
     names = only or tuple(settings.datacentre)
     with at.registry() as client:
-        client.leader(0)  # waits while they start
+        client.leader(0)  # waits for replicas that are starting
         if dry_run:
             return _would_register(at, client, names)
         ask(f"Register the records in the outputs of {', '.join(names)}, under their tokens?", yes=yes)
@@ -194,7 +194,7 @@ COUNTED = (Column("datacentre"), _count("files"), _count("archived"), _count("li
 
 
 def _files(at: Deployed, disk: Disk, name: str) -> OutputFiles:
-    """The output files of a datacentre; names archived ones, whose records are not registered."""
+    """Returns the output files of a datacentre. Warns about archived ones, whose records are not registered."""
     from photon.operations.register import datacentre_files
 
     pipeline = at.settings.datacentre[name]
@@ -203,27 +203,27 @@ def _files(at: Deployed, disk: Disk, name: str) -> OutputFiles:
     if files.archived:
         gone, first = len(files.archived), files.archived[0].path
         click.echo(
-            f"photon: {name}: final output files are not there: {gone}, first {first}; "
-            "put back those written since the backup and repeat; otherwise their events are joined again", err=True,
+            f"photon: {name}: final output files are missing: {gone}, the first is {first}; "
+            "restore those written since the backup and repeat; otherwise their events are joined again", err=True,
         )  # fmt: skip
     return files
 
 
 def _would_register(at: Deployed, client: OperatorClient, names: Sequence[str]) -> int:
-    """Shows what would be registered. Raises PhotonError if it would be refused."""
+    """Shows what would be registered. Raises PhotonError if registering would be refused."""
     from photon.idregistry.operate.inspection import group_rows
     from photon.objects.disk import UrlDisk
     from photon.operations.register import counted
 
     if not any(row.closed for row in group_rows(client.inspect_all())):
-        raise PhotonError("no shard is closed: outputs are registered again only in a registry that was restored")
+        raise PhotonError("no shard is closed; outputs can be registered again only in a restored registry")
     disk, rows = UrlDisk(), []
     for name in names:
         files = _files(at, disk, name)
         done = counted(disk, files.found)
         rows.append(_row(name, files) | picked(done, "lines without_token"))
     part = Part("datacentres", rows, (*COUNTED, _count("without_token")))
-    at.part(part, "they would be registered again; nothing was changed", dry_run=True)
+    at.part(part, "these records would be registered again; nothing was changed", dry_run=True)
     return DONE
 
 

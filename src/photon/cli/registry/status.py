@@ -1,4 +1,4 @@
-"""Shows the registry: its groups, its members, and its problems."""
+"""Commands that show the registry: its groups, its members, and its problems."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from photon.idregistry.operate.inspection import GroupRow, Inspection
 
 
-BEHIND_MAX = 1000  # a replica that lacks more entries than this has not caught up
+BEHIND_MAX = 1000  # a replica that is this many entries behind has not caught up
 PAUSE_S = 0.2
 WAIT_S = 120.0
 
 
 def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
-    """``photon status registry``: a line per group. ``wait``: until each group has a leader and each replica answers
-    and has caught up. Raises PhotonError if no replica answers. Exit code 3: otherwise."""
+    """``photon status registry``: shows one line per group. ``wait``: first waits until each group has a leader and
+    all replicas answer and have caught up. Raises PhotonError if no replica answers. Exit code 3: a group has no
+    leader or a replica does not answer."""
     from photon.idregistry.operate.inspection import group_rows
 
     with at.registry() as client:
@@ -44,7 +45,8 @@ def groups(at: Deployed, wait: bool = False, timeout: float = WAIT_S) -> int:
 
 
 def _all_is_well(found: Mapping[str, Inspection]) -> bool:
-    """True if another replica may be restarted: none is silent or far behind, and no group lacks a leader."""
+    """Returns True if another replica may be restarted: all answer and have caught up, and each group has a
+    leader."""
     from photon.idregistry.operate.inspection import group_rows
 
     rows = group_rows(found)
@@ -66,7 +68,7 @@ def _group(row: GroupRow) -> dict[str, Any]:
 
 
 def _of_shard(field: str) -> Callable[[dict[str, Any]], Any]:
-    """Reads ``field`` of a shard; `None` for the config group, 0, which has no ids."""
+    """Returns a function that reads ``field`` of a shard; `None` for group 0 (config), which has no ids."""
     return lambda row: row[field] if row["group"] else None
 
 
@@ -89,8 +91,8 @@ MEMBERS = (
 
 
 def members(at: Deployed) -> int:
-    """``photon status members``: addresses, datacentres, regions, membership epoch. Exit code 3: not all replicas
-    answer and agree on the membership."""
+    """``photon status members``: shows addresses, datacentres, regions and the membership epoch. Exit code 3: a
+    replica does not answer or disagrees about the membership."""
     from photon.idregistry.operate.inspection import epoch_of
 
     settings = at.with_registry
@@ -111,7 +113,7 @@ def _member(settings: Settings, each: Inspection, epoch: int) -> dict[str, Any]:
         if sorted(reply.members) != sorted(settings.registry.replicas):
             state = f"has a different membership: {', '.join(sorted(reply.members))}"
         elif reply.epoch != epoch:
-            state = f"is in epoch {reply.epoch}, others in {epoch}: restart it"
+            state = f"is in epoch {reply.epoch}, others are in {epoch}: restart it"
     return {
         "replica": each.name,
         "address": replica.address,

@@ -1,4 +1,4 @@
-"""``photon registry transfer-leader``."""
+"""``photon registry transfer-leader``: moves the leadership of groups."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 @click.option("--group", "groups", type=click.IntRange(0), multiple=True,
               help="Move the leadership of this group; may be repeated.")  # fmt: skip
 @click.option("--from", "source", metavar="REPLICA", help="Move every group that this replica leads.")
-@click.option("--to", "to", metavar="REPLICA", default="", help="The new leader; default: the most up-to-date one.")
+@click.option("--to", "to", metavar="REPLICA", default="", help="The new leader (default: the most up-to-date one).")
 @dry_run
 @audited
 def transfer_leader(at: Deployed, groups: tuple[int, ...], source: str | None, to: str, dry_run: bool) -> None:
-    """Let another replica lead, for instance before a restart. Inserts wait for some round trips.
+    """Move leadership to another replica, for instance before a restart. Inserts wait for some round trips.
 
     \b
     Examples:
       photon registry transfer-leader --config photon.toml --group 1 --to r2
       photon registry transfer-leader --config photon.toml --from r1 --dry-run
-    Exit codes: 0 others lead now, 1 a leader stayed, 2 wrong usage.
+    Exit codes: 0 moved; 1 a group kept its leader; 2 wrong usage.
     """
     settings = at.with_registry
     if bool(groups) == bool(source):
-        raise UsageError("name either groups by --group or a replica by --from")
+        raise UsageError("give either --group or --from")
     for name in filter(None, (source, to)):
         if name not in settings.registry.replicas:
             known = ", ".join(sorted(settings.registry.replicas))
@@ -47,7 +47,7 @@ def transfer_leader(at: Deployed, groups: tuple[int, ...], source: str | None, t
     people = [
         f"group {each['group']}: {each['from']} -> {each['to'] or 'the most up-to-date replica'}" for each in done
     ]
-    people = people or [f"replica {source} leads nothing"]
+    people = people or [f"replica {source} leads no group"]
     at.show(done, "\n".join([*people, *(["nothing was changed"] if dry_run else [])]))
 
 
@@ -59,7 +59,8 @@ def _led_by(client: OperatorClient, source: str) -> list[int]:
 
 
 def _would_move(client: OperatorClient, group: int, to: str) -> dict[str, Any]:
-    """Raises PhotonError if the group has no leader, or ``to`` does not answer."""
+    """Returns the move that would be made. Raises PhotonError if the group has no leader, or ``to`` does not
+    answer."""
     before = client.leader(group)
     if to and client.inspect_all()[to].reply is None:
         raise PhotonError(f"{to} does not answer, so it cannot lead; see photon status registry")

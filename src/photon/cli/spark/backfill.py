@@ -1,4 +1,4 @@
-"""``photon spark backfill``: join a historic range as a batch."""
+"""``photon spark backfill``: joins a historic range as a batch."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ WORDS = {
     "filtered": "filtered, written by this backfill",
     "unmatched": "unmatched, written by this backfill",
     "rejected": "rejected by the adapter, written by this backfill",
-    "elsewhere": "registered by the live pipeline, or in another output: left to it",
-    "duplicate": "other lines with the id of an event that is written",
+    "elsewhere": "registered by the live pipeline, or in another output: left out",
+    "duplicate": "other lines with the id of a written event",
     "without_primary": "without a primary event: left unregistered (--unmatched writes them)",
-    "below_boundary": "older than what the registry remembers: left out",
+    "below_boundary": "older than the registry remembers: left out",
     "unreadable": "records without id, key or time: left to the dispatcher",
 }
 
 
 @click.command("backfill")
-@deployed(datacentre="Datacentre of the logs; required if there are several.")
+@deployed(datacentre="Datacentre of the logs; required if the file has several.")
 @click.option(
     "--from",
     "since",
@@ -43,28 +43,28 @@ WORDS = {
 )
 @click.option("--to", "until", metavar="TIME", required=True, help="Event time to stop before.")
 @click.option("--output", type=PLACE, required=True,
-              help="Directory shared by driver and executors, or a URL; one for each backfill.")  # fmt: skip
-@click.option("--unmatched", is_flag=True, help="Events without a primary event get their final verdict: unmatched.")
+              help="Directory shared by driver and executors, or a URL; a new one for each backfill.")  # fmt: skip
+@click.option("--unmatched", is_flag=True, help="Also write events without a primary event, as unmatched.")
 @click.option("--below-boundary", type=click.Choice(["refuse", "compare"]), default="refuse", show_default=True,
-              help="compare: events that the registry has forgotten are written if no output has them.")  # fmt: skip
+              help="compare: write events that the registry has forgotten if no output has them.")  # fmt: skip
 @click.option("--slack", "slack_s", type=DURATION, default="1h", show_default=True,
               help="Minimum age of --to.")  # fmt: skip
 @click.option("--part", "part_bytes", type=SIZE, default="16MiB", show_default=True,
-              help="Raw log bytes per task, held in memory.")  # fmt: skip
+              help="Raw log bytes per task; each task holds them in memory.")  # fmt: skip
 @on_spark
 def backfill(at: Deployed, since: str, until: str, output: Path, below_boundary: str, **given: Any) -> int:
     """Join a historic range of the raw logs as a batch on Spark.
 
     \b
-    It may run together with the live pipeline: every id is registered first. It may be killed and run again with the
-    same options, and continues. photon read and format("photon") read the output.
+    It may run while the live pipeline runs: every id is registered first. It may be killed; run it again with the
+    same options to continue. Read the output with photon read or format("photon").
     Examples:
       photon spark backfill --config photon.toml --datacentre east --from 2026-11-01 --to 2026-11-20 \\
         --output /mnt/shared/backfill-november
       photon spark backfill --config photon.toml --from 2026-11-20T08 --to 2026-11-20T09 --output out --unmatched \\
         --master spark://host:7077
       photon spark backfill --config photon.toml --from 2026-11-01 --to 2026-11-20 --output s3://lake/november
-    Exit codes: 0 done, 1 failed (run it again), 2 wrong usage, 3 done, and some events were left out.
+    Exit codes: 0 done; 1 failed (run it again); 2 wrong usage; 3 done, but some events were left out.
     """
     from photon.operations.spark_backfill import Wish
     from photon.operations.spark_backfill import backfill as do
@@ -75,7 +75,7 @@ def backfill(at: Deployed, since: str, until: str, output: Path, below_boundary:
     wish = Wish(at.datacentre, *span, output, compare_below=compare_below, **given)
     done = do(at.settings, at.base, wish, say, copied)
     found = _as_json(done)
-    earlier = "; an earlier run had finished it" if done.earlier else ""
+    earlier = "; an earlier run had finished this backfill" if done.earlier else ""
     line = (
         f"{output}: {many(found['files'], 'file')}, {found['bytes'] / 1e6:,.1f} MB, as slot {found['slot']}{earlier}"
     )
@@ -84,7 +84,7 @@ def backfill(at: Deployed, since: str, until: str, output: Path, below_boundary:
 
 
 def copied(place: OutputPlace, into: ObjectPath) -> None:
-    """Copies the whole output below a URL. Raises PhotonError, OSError."""
+    """Copies a whole output to a URL. Raises PhotonError, OSError."""
     from photon.config.output_kinds import KINDS
     from photon.objects.disk import UrlDisk
     from photon.sinks.objects import ObjectSink

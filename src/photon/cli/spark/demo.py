@@ -1,4 +1,4 @@
-"""``photon spark demo``: the first report of a nightly verification, over a generated day with a planted loss."""
+"""``photon spark demo``: makes a first verification report to explore, on a generated day with a planted loss."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from photon.cli.errors import ATTENTION, DONE
 from photon.cli.heads import PATH
 from photon.config.errors import PhotonError, UsageError
 
-FINAL_S = 60.0  # seconds until a finished output file must be compressed
+FINAL_S = 60.0  # seconds to wait until an output file is finished and compressed
 POLL_S = 0.5
 
 
 @click.command("demo")
 @click.option("--into", "directory", type=PATH, required=True, help="New directory for the deployment.")
 @click.option("--clicks", type=click.IntRange(100, 1_000_000), default=2_000, show_default=True,
-              help="Clicks of the day; there are ten times as many queries.")  # fmt: skip
+              help="Number of clicks in the day; there are ten times as many queries.")  # fmt: skip
 @click.option("--master", metavar="URL", default="local[2]", show_default=True, help="Spark's master.")
 def demo(directory: Path, clicks: int, master: str) -> int:
-    """Make a day, join it, lose a file, and verify. A first report to explore.
+    """Generate a day of events, join it, lose a file, and verify. Makes a first report to explore.
 
-    Runs a deployment of two datacentres below the directory, and shows each command before it runs it. The deployment
-    is left running, so that the loss can be repaired; the last lines say how.
+    Runs a deployment of two datacentres in the directory, and shows each command before running it. The deployment is
+    left running, so that the loss can be repaired; the last lines say how.
 
     \b
     Example:
       photon spark demo --into /tmp/first-report
-    Exit codes: 0 the verification found the lost file, 1 it did not, or something failed, 2 wrong usage.
+    Exit codes: 0 the verification found the lost file; 1 it did not, or something failed; 2 wrong usage.
     """
     from photon.lab.demo.deployment import DemoDeployment, Shape
 
     if directory.exists() and any(directory.iterdir()):
-        raise UsageError(f"{directory}: is not empty; name a new directory for --into")
+        raise UsageError(f"{directory}: is not empty; give a new directory to --into")
     directory = directory.absolute()
     made = DemoDeployment(directory, Shape(joiners=1, round_trip_s=None, together=True))
     file = made.deployment.file
@@ -86,19 +86,19 @@ def _final_file(directory: Path) -> Path:
     until = time.monotonic() + FINAL_S
     while not (found := sorted(directory.glob("*.gz"))):
         if time.monotonic() > until:
-            raise PhotonError(f"{directory}: no file was finished within {FINAL_S:g} s")
+            raise PhotonError(f"{directory}: no output file was finished within {FINAL_S:g} s")
         time.sleep(POLL_S)
     return found[0]
 
 
 class _Shell:
-    """Runs commands of Photon in a directory, as a user types them."""
+    """Runs photon commands in a directory, as a user would type them."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def __call__(self, *words: str, codes: Sequence[int] = (DONE,)) -> int:
-        """Returns the exit code. Raises PhotonError for one that is not in ``codes``."""
+        """Runs a command and returns its exit code. Raises PhotonError if it is not in ``codes``."""
         click.echo(f"\n$ photon {shlex.join(words)}")
         sys.stdout.flush()
         command = [sys.executable, "-m", "photon", *words]

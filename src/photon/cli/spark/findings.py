@@ -1,4 +1,5 @@
-"""``photon spark problems`` and ``photon spark acknowledge``: the findings of a report, without Spark."""
+"""``photon spark problems`` and ``photon spark acknowledge``: list and accept the findings of a report, without
+Spark."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ CLASSES = click.Choice([str(kind) for kind in Class])
 @click.option("--file", metavar="FILE", default="", help="Only findings in this raw log or output file.")
 @click.option("--event", metavar="ID", help="Only findings about this event.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N",
-              help=f"Number of rows; default: {SHOWN} in a table, all with -o json; 0: all.")  # fmt: skip
+              help=f"Number of rows; 0: all (default: {SHOWN} in a table, all with -o json).")  # fmt: skip
 @formatted
 def problems(
     report: Path, classes: tuple[str, ...], file: str, event: str | None, limit: int | None, out: Printed
@@ -38,7 +39,7 @@ def problems(
     """List the findings of REPORT. REPORT is a directory or URL of photon spark verify.
 
     \b
-    With -o json one JSON object a line. Needs neither Spark nor the deployment.
+    With -o json, prints one JSON object per line. Needs neither Spark nor the deployment.
     Examples:
       photon spark problems reports/2026-11-20
       photon spark problems reports/2026-11-20 --class lost-cleared --file joined/east-1-000003.jsonl
@@ -97,7 +98,7 @@ ACKNOWLEDGED = (Column("finding", "kind"), *map(Column, ("event", "output", "who
 
 
 def _as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """Bytes as text, or as base64 in a differently named member if they are not UTF-8."""
+    """Converts a row for JSON: bytes become text, or base64 under another name if they are not UTF-8."""
     import base64
 
     import orjson
@@ -119,13 +120,13 @@ def _as_json(row: dict[str, Any]) -> dict[str, Any]:
 @click.command("acknowledge")
 @click.argument("report", type=PLACE)
 @click.option("--event", metavar="ID", help="The event whose finding is accepted.")
-@click.option("--class", "kind", type=CLASSES, metavar="CLASS", help="The class of that finding.")
+@click.option("--class", "kind", type=CLASSES, metavar="CLASS", help="The class of the finding.")
 @click.option("--all-of", type=CLASSES, metavar="CLASS", help="Accept all findings of this class in REPORT.")
 @click.option("--who", metavar="NAME", help="Name of the person who accepts it.")
 @click.option("--why", metavar="TEXT", help="Reason for accepting it.")
 @click.option("--list", "listed", is_flag=True, help="List the accepted findings.")
 @click.option("--work", type=PATH, metavar="DIR",
-              help="The --work of photon spark verify; default: next to REPORT. Required with a URL.")  # fmt: skip
+              help="The --work of photon spark verify (default: next to REPORT); required with a URL.")  # fmt: skip
 @dry_run
 @formatted
 def acknowledge(
@@ -140,16 +141,16 @@ def acknowledge(
     dry_run: bool,
     out: Printed,
 ) -> int:
-    """Accept findings of REPORT. Later verifications report only new ones.
+    """Accept findings of REPORT. Later verifications report only new findings.
 
     \b
-    An acknowledged finding stays in the report, is counted apart, and does not make the exit code 3. It is new again
-    when its class, its place or its evidence changes.
+    An acknowledged finding stays in the report, is counted separately, and does not cause exit code 3. If its class,
+    place or evidence changes, it is a new finding.
     Examples:
       photon spark acknowledge reports/2026-11-20 --event click-17 --class duplicated --who ana --why "billed once"
       photon spark acknowledge reports/2026-11-20 --all-of torn --dry-run
       photon spark acknowledge reports/2026-11-20 --list
-    Exit codes: 0 done, 2 wrong usage, or REPORT has no such finding.
+    Exit codes: 0 done; 2 wrong usage, or REPORT has no such finding.
     """
     from photon.config.disk import RealDisk
     from photon.objects.paths import ObjectPath
@@ -161,9 +162,9 @@ def acknowledge(
             f"{report}: give --work: the deployment file's directory, or the --work of photon spark verify"
         )
     if listed + (all_of is not None) + (event is not None) != 1 or (event is None) != (kind is None):
-        raise UsageError("name a finding with --event ID --class CLASS, or --all-of CLASS, or use --list")
+        raise UsageError("give --event ID --class CLASS, or --all-of CLASS, or --list")
     if not (listed or dry_run) and not (who and why):
-        raise UsageError("--who and --why are kept with an acknowledgement: name both")
+        raise UsageError("give both --who and --why; they are kept with the acknowledgement")
     wanted = ProblemFilter([all_of or kind or ""], event=None if event is None else event.encode())
     disk = RealDisk()
     with opened(report) as found:
@@ -182,7 +183,7 @@ def acknowledge(
     before_now = len(there) - len(new)
 
     done = "would be acknowledged" if dry_run else "acknowledged"
-    line = f"{len(new):,} {done}, {before_now:,} were before"
+    line = f"{len(new):,} {done}, {before_now:,} already were"
     out.part(_acknowledged(new), line, before=before_now, dry_run=dry_run)
     return DONE
 

@@ -1,4 +1,4 @@
-"""``photon spark recover``: give back lost events that a verification found."""
+"""``photon spark recover``: gives lost events that a verification found back to the dispatchers."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ REFUSED_SHOWN = 10
 
 WORDS = {
     "reopen": "are given back to the dispatchers",
-    "reopen-below": "below the boundary, known as lost from the outputs alone: are given back",
+    "reopen-below": "below the boundary, lost according to the outputs alone: are given back",
     "reopen-retired": "of a retired slot: are given back to the dispatchers",
     "replay": "were never registered: their dispatcher reads them again",
     "reopened": "given back: the dispatchers read them again",
-    "changed": "have changed since the report: left alone",
-    "listed": "given back before, and no dispatcher has found them yet: put their logs back",
-    "slot-down": "their slot may still write them: start its joiner, or retire it (photon slot retire)",
+    "changed": "have changed since the report: left as they are",
+    "listed": "given back before, but no dispatcher has found them yet: restore their logs",
+    "slot-down": "their slot may still write them: start its joiner, or retire the slot (photon slot retire)",
     "not-cleared": "not verified by the continuous verifier yet: try after the next report",
-    "not-asked": "unmatched lines stand in the output: use --also-unmatched for a second verdict",
+    "not-asked": "unmatched lines are already in the output: use --also-unmatched for a second verdict",
     "in-doubt": "requested before, but the answer was lost: see the next verification",
-    "no-input": "no raw log has them: nothing to dispatch",
-    "backfilled": "a backfill registered them: its output was not verified; look there",
-    "other-records": "they have other records too: look at the report's duplicates first",
+    "no-input": "no raw log has them, so nothing can be dispatched",
+    "backfilled": "registered by a backfill whose output was not verified: look there",
+    "other-records": "have other records too: see the report's duplicates first",
     "earlier": "given back by an earlier repair: nothing more to do",
     "not-looked-at": "refused: the output of their slots could not be searched, see below",
-    "written": "not given back: their records stand in output files, see below",
-    "mark": "damaged places in the output: their events are above, readers should skip them",
-    "marked": "damaged places in the output: their events are above, readers skip them",
-    "elsewhere": "damaged places in the output of a slot, or copy, on another machine: run the same command there",
+    "written": "not given back: their records are in output files, see below",
+    "mark": "damaged places in the output, to be marked so that readers skip them: their events are listed above",
+    "marked": "damaged places in the output, marked so that readers skip them: their events are listed above",
+    "elsewhere": "damaged places in a slot's output, or a copy, on another machine: run the same command there",
     "unmarked": "damaged places in the output that are not marked, see below",
     "unknown": "the registry does not answer",
 }
@@ -53,11 +53,11 @@ WORDS = {
 @click.option("--report", type=PLACE, required=True, help="Directory, or URL, of a verification's report.")
 @sure
 @click.option("--also-unmatched", is_flag=True,
-              help="Also write a second, joined line for unmatched events whose primary event exists.")  # fmt: skip
+              help="For unmatched events whose primary event exists, also write a joined line.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(1.0), default=5000.0, show_default=True,
               help="Maximum number of ids per second.")  # fmt: skip
 @click.option("--gone", multiple=True, metavar="SLOT",
-              help="Confirm that the missing files of this slot are gone permanently.")  # fmt: skip
+              help="Confirm that the missing files of this slot are permanently gone.")  # fmt: skip
 @deployed()
 @audited
 def recover(
@@ -69,20 +69,19 @@ def recover(
     rate: float,
     gone: tuple[str, ...],
 ) -> int:
-    """Give lost events back to the dispatchers. A verification's report names them.
+    """Give the lost events in a verification's report back to the dispatchers.
 
     \b
-    The registry gives an id up only if its entry is still the exported one; every dispatcher that has
-    the event's log then reads it again, and it is joined once. May be killed and run again at any moment.
-    First, all files of all outputs are searched for the lost records. Events of slots whose output could not be
-    searched (a datacentre that FILE does not name, a disk that is not mounted) are refused.
-    Readers who have read a line before its file was lost read the event a second time: with --yes you assert that
-    these records are nowhere.
+    The registry gives an id up only if its entry is still the exported one; each dispatcher that has the event's log
+    then reads it again, and it is joined once. May be killed and run again at any moment. First, all files of all
+    outputs are searched for the lost records. Events of slots whose output could not be searched (in a datacentre
+    that FILE does not name, or on a disk that is not mounted) are refused. Readers that read a line before its file
+    was lost will read the event a second time: with --yes you assert that these records no longer exist anywhere.
     Examples:
       photon spark recover --report reports/2026-11-20 --config photon.toml --dry-run
       photon spark recover --report reports/2026-11-20 --config photon.toml --yes
-    Exit codes: 0 done, 1 the registry did not answer (run it again), 2 wrong usage or a report of another
-    deployment, 3 done, but some findings need a decision.
+    Exit codes: 0 done; 1 the registry did not answer (run it again); 2 wrong usage, or a report of another
+    deployment; 3 done, but some findings need a decision.
     """
     from photon.operations.spark_recover import Wish
     from photon.operations.spark_recover import recover as do
@@ -117,7 +116,7 @@ def _confirm(planned: Recovery, config: Path) -> None:
         click.echo(line, err=True)
     ways = [of for classes in planned.progress.counts.values() for of in classes.values()]
     back = sum(count for of in ways for what, count in of.items() if what.startswith("reopen") or what == "replay")
-    ask(f"{many(back, 'event is', 'events are')} read again. Are you sure that their records are nowhere?", yes=False)
+    ask(f"{many(back, 'event', 'events')} will be read again. Are you sure that their records are lost?", yes=False)
 
 
 def _as_json(done: Recovery) -> dict[str, Any]:
@@ -157,7 +156,7 @@ def _shown(done: Recovery, document: dict[str, Any], config: Path) -> Iterator[s
     columns = (Column("finding"), Column(">events"), Column("done" if done.applied else "to be done", "done"))
     yield Part("", rows, columns, "the report has nothing to repair")
     for slot, count in sorted(done.progress.waiting_slots.items()):
-        yield f"slot {slot} is down and owns {count:,} of them: start its joiner, or retire it"
+        yield f"slot {slot} is down and owns {count:,} of these events: start its joiner, or retire the slot"
     yield from _refusals(done, config)
     for replay in document["replays"]:
         asked = f"replay {replay['number']} of" if replay["number"] else "run on the dispatcher's machine:"
@@ -174,7 +173,8 @@ def _shown(done: Recovery, document: dict[str, Any], config: Path) -> Iterator[s
 
 
 def _refusals(done: Recovery, config: Path) -> Iterator[str]:
-    """One line for each group of slots that was not checked, and for each file that holds lost events."""
+    """Yields a line for each group of slots that was not checked, and for each file that has events reported as
+    lost."""
     from photon.config.words import many
     from photon.spark.recover.unseen import line_of
 
@@ -183,5 +183,5 @@ def _refusals(done: Recovery, config: Path) -> Iterator[str]:
     for held in chain(*done.progress.written.values()):
         yield (
             f"{held.file}: holds {many(held.events, 'event')} that the report calls lost, {held.event} at byte "
-            f"{held.offset:,}: not given back; put the file where readers see it, or move it away, and run this again"
+            f"{held.offset:,}: not given back; move it to where readers find it, or elsewhere, and run this again"
         )

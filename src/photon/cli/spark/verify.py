@@ -1,4 +1,4 @@
-"""``photon spark verify``: compare inputs, outputs and registry of all datacentres with a fresh join."""
+"""``photon spark verify``: compares inputs, outputs and registry of all datacentres with a fresh join."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ SIDES = ("foreign", "primary", "output")
               help="Event times before this hour; default: the last whole day that can be judged (with --from: the "
               "last such hour).")  # fmt: skip
 @click.option("--report", type=PLACE, required=True,
-              help="Directory of the report, shared by driver and executors, or URL.")  # fmt: skip
+              help="Directory of the report, shared by driver and executors, or a URL.")  # fmt: skip
 @click.option("--work", type=PATH,
               help="Directory, shared by driver and executors, for temporary files and the next run's state; "
               "default: next to the report, or to the deployment file if the report is at a URL.")  # fmt: skip
-@click.option("--join", metavar="NAME", help="The join, if there are several.")
+@click.option("--join", metavar="NAME", help="Name of the join; required if the file has several.")
 @click.option("--export", type=PATH,
-              help="A backup of the registry made after --to; default: one is made now.")  # fmt: skip
-@click.option("--keep-export", type=PATH, help="Directory to keep that backup in.")
+              help="A backup of the registry made after --to (default: make one now).")  # fmt: skip
+@click.option("--keep-export", type=PATH, help="Directory in which to keep the backup.")
 @click.option("--backfill", "backfills", type=PLACE, multiple=True,
-              help="Output directory, or URL, of a backfill of this range; may be given several times.")  # fmt: skip
-@click.option("--full", is_flag=True, help="Verify every day of the range, even those known to be right.")
+              help="Output directory, or URL, of a backfill of this range; may be repeated.")  # fmt: skip
+@click.option("--full", is_flag=True, help="Verify every day of the range, even those found right before.")
 @click.option("--allow-empty", is_flag=True, help="Accept days without events, even if others have many.")
 @click.option(
     "--without-registry", "no_registry", is_flag=True, help="Compare logs and outputs only, without the registry."
@@ -62,18 +62,18 @@ def verify(
     no_registry: bool,
     **given: Any,
 ) -> int:
-    """Verify that every event was written exactly once. Compares a range of event times with a fresh join of the raw
-    logs.
+    """Verify that every event was written exactly once, by comparing a range of event times with a fresh join of the
+    raw logs.
 
     \b
-    The report has verdict.json, report.html, problems/ and summary/ (Parquet). Days that an earlier report next
-    to this one verified, and that have not changed, are not verified again, except for a sample of a few hours.
-    Without --from and --to it takes all days not closed yet: run it like this each night.
+    The report has verdict.json, report.html, problems/ and summary/ (Parquet). Days that an earlier report next to
+    this one verified, and that have not changed since, are not verified again, except for a sample of a few hours.
+    Without --from and --to, verifies all days that are not closed: run it like this each night.
     Examples:
       photon spark verify --config photon.toml --report reports/2026-11-20
       photon spark verify --config photon.toml --from 2026-11-20 --to 2026-11-21 --report reports/2026-11-20
       photon spark verify --config photon.toml --from 7d --report s3://reports/week --work /mnt/shared/photon
-    Exit codes: 0 all is right, 1 failed, 2 wrong usage, 3 there are problems, 4 not judged: too much is pending or
+    Exit codes: 0 all is right; 1 failed; 2 wrong usage; 3 there are problems; 4 not judged: too much is pending or
     missing.
     """
     import msgspec
@@ -82,7 +82,7 @@ def verify(
 
     now_ns = time.time_ns()
     if no_registry and (given["export"] or given["keep_export"]):
-        raise UsageError("--without-registry goes with neither --export nor --keep-export")
+        raise UsageError("--without-registry cannot be combined with --export or --keep-export")
     from_ns = None if since is None else given_ns("--from", since, now_ns) // HOUR_NS * HOUR_NS
     to_ns = None if until is None else -(-given_ns("--to", until, now_ns) // HOUR_NS) * HOUR_NS
     wish = Wish(report, from_ns, to_ns, config=at.config, no_registry=no_registry, **given)
@@ -95,7 +95,7 @@ def _export(at: Deployed, directory: Path) -> None:
     from photon.cli.registry.backup import write
 
     if not at.settings.registry.replicas:
-        raise UsageError("the deployment names no [registry.replicas.NAME]: name a backup with --export")
+        raise UsageError("the deployment has no [registry.replicas.NAME]: give a backup with --export")
     write(at, directory)
 
 
@@ -118,7 +118,7 @@ def _shown(done: VerifyOutcome, report: Path) -> Iterator[str | Part]:
     yield Part("", rows, FOUND)
     if done.verdict.ledger_unexplained:
         counts = many(done.verdict.ledger_unexplained, "count")
-        yield f"{counts} of the dispatchers' ledgers cannot be explained, see the report"
+        yield f"{counts} in the dispatchers' ledgers cannot be explained; see the report"
     covered = [
         {**picked(each, "datacentre events usual judged pending"), **{f"{of} files": each.files[of] for of in SIDES}}
         for each in figures.coverage
@@ -129,5 +129,5 @@ def _shown(done: VerifyOutcome, report: Path) -> Iterator[str | Part]:
         yield f"not read: {'; '.join(figures.unlooked)}"
     yield from (f"note: {note}" for note in figures.notes[:NOTES_SHOWN])
     if len(figures.notes) > NOTES_SHOWN:
-        yield f"note: {len(figures.notes) - NOTES_SHOWN:,} more are in the report"
+        yield f"note: {len(figures.notes) - NOTES_SHOWN:,} more notes are in the report"
     yield f"{report / 'report.html'}: {figures.headline()}"

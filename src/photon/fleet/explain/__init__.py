@@ -1,2 +1,2 @@
-"""Finds the fate of one foreign event: gathers evidence from logs, dispatchers, slots and registry, and tells it as a
-story."""
+"""Finds out what became of one foreign event: gathers evidence from logs, dispatchers, slots and registry, and tells
+it as a story."""

@@ -1,5 +1,5 @@
-"""Looks for an event in a dispatcher, or in the join on Spark: in memory, among waiting events, and in the read and
-unread parts of foreign logs."""
+"""Searches a dispatcher, or the join on Spark, for an event: in memory, among waiting events, and in foreign logs,
+whether already read or not."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from photon.spark.pipeline.waiting import events_of as waiting_events
 if TYPE_CHECKING:
     from photon.dispatcher.core import Core
 
-FOUND_IN_LOGS_MAX = 4  # an id stands in one log, perhaps twice
+FOUND_IN_LOGS_MAX = 4  # an id is in one log, perhaps twice
 SLACK_NS = 3600 * NS_PER_S
-_NO_DIGESTS = Digester(b"", "")  # these questions need no key
-STEPS_BETWEEN_LOOKS = 20_000  # steps of SQLite's machine between two looks at the clock
+_NO_DIGESTS = Digester(b"", "")  # no digests are needed here, so there is no key
+STEPS_BETWEEN_LOOKS = 20_000  # steps of SQLite's virtual machine between two time checks
 _REASONS = {
     Outcome.RETRY: "no verdict came: a joiner, its event store or the registry did not answer, or was overloaded",
     Outcome.NOT_YET: "its primary event was not there yet",
-    Outcome.TOO_NEW: "its event time lies in the future",
+    Outcome.TOO_NEW: "its event time is in the future",
 }
 STORED = "retry store"
 MEMORY = "memory"
@@ -54,7 +54,7 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class ForeignLogs:
-    """The foreign logs of one pipeline. ``read_places``: see the function of that name."""
+    """The foreign logs of one pipeline. ``read_places``: as the function ``read_places``."""
 
     directory: Path
     patterns: Sequence[str]
@@ -64,7 +64,7 @@ class ForeignLogs:
 
 
 def search_logs(logs: ForeignLogs, question: Question, budget: Budget) -> Evidence:
-    """Finds the event's record, and tells if its log has been read that far."""
+    """Searches the foreign logs for the event. Its evidence tells how far the log has been read."""
     adapter, time_ns = logs.adapter, question.time_ns
     what = f"foreign logs below {logs.directory}"
     try:
@@ -125,7 +125,7 @@ def _in_log(
 def _candidates(
     source: Source, log: LogFound, question: Question, budget: Budget, max_record: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields (offset, line) of each line that may be the event's."""
+    """Yields (offset, line) of each line that may contain the event."""
     own = own_offset(question.event_id)
     offsets = [] if own is None else [own]
     if question.place is not None and log.file.path == question.place.file:
@@ -150,7 +150,7 @@ def _holding(
         block = rest + data
         whole = block.rfind(b"\n") + 1 if data else len(block)
         if not whole and len(block) > max_record + CHUNK_BYTES:
-            whole = len(block)  # not a record, so nothing reads it
+            whole = len(block)  # too long for a record: skip it
         found = block.find(wanted, 0, whole)
         while found >= 0:
             begin = block.rfind(b"\n", 0, found) + 1
@@ -163,7 +163,7 @@ def _holding(
 
 
 def _read(adapter: Adapter, block: Block, question: Question, read_to: int | None) -> InLog | None:
-    """Reads the event in a line. ``None`` means that the line is another event's."""
+    """Reads the event from a line. Returns `None` if the line belongs to another event."""
     file, offset = block.file, block.offset
     records, offsets = records_of(block)
     events, unreadable, _ = events_of(block, records, offsets, adapter, _NO_DIGESTS)
@@ -180,7 +180,7 @@ def _read(adapter: Adapter, block: Block, question: Question, read_to: int | Non
 
 
 def in_memory(core: Core, question: Question, partition: str) -> Evidence:
-    """Looks in a running dispatcher's memory. Call it on the dispatcher's event loop."""
+    """Searches a running dispatcher's memory. Call it on the dispatcher's event loop."""
     found = []
     for held in core.find(question.event_id, -1 if question.place is None else question.place.offset):
         event = held.event
@@ -218,7 +218,8 @@ def _of_held(held: OpenEvent, partition: str) -> Waiting:
 
 
 def in_retry_store(path: Path, question: Question, budget: Budget) -> Evidence:
-    """Searches the state at ``path``, even one in use. Its rows have no index by id, so it reads all of them."""
+    """Searches the retry store in the state at ``path``, even while it is in use. Reads all rows, because there is no
+    index by id."""
     what = "the dispatcher's retry store"
     found, rows = list[Waiting](), 0
     try:
@@ -267,7 +268,7 @@ def _rows(db: sqlite3.Connection, question: Question, partition: str) -> Iterato
 
 
 def in_waiting_files(directory: Path, question: Question, budget: Budget) -> Evidence:
-    """Searches the waiting events of a join on Spark, even one at work. ``directory``: its journal's."""
+    """Searches the waiting events of a join on Spark, even while it runs. ``directory``: directory of its journal."""
 
     def found_in(file: WaitingFile, rows: Sequence[int]) -> list[Waiting]:
         if budget.over:
@@ -315,7 +316,8 @@ def places_on_spark(directory: Path) -> dict[str, int] | None:
 
 
 def _last(attempts: int, trigger_ns: int, *, settled: bool) -> str:
-    """Describes the row's last try: only a missing primary event makes it wait for a point of the primary logs."""
+    """Describes the result of a row's last try. A row waits for a point in the primary logs only if its primary event
+    was missing."""
     if not attempts:
         return ""
     if trigger_ns < SETTLED_NS or settled:
@@ -324,7 +326,7 @@ def _last(attempts: int, trigger_ns: int, *, settled: bool) -> str:
 
 
 def read_places(path: Path) -> dict[str, int] | None:
-    """Returns how far each log of the state is processed, by identity. `None` if there is no readable state."""
+    """Returns for each log, by identity, how far it has been processed; `None` if the state cannot be read."""
     try:
         with opened(path) as db:
             return dict(db.execute("SELECT identity, offset FROM logs").fetchall())

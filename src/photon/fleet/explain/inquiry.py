@@ -1,5 +1,5 @@
-"""Asks all processes about one event: dispatchers and joiners of all datacentres, and through one of them the
-registry. For processes that do not answer, looks at their files on this machine."""
+"""Asks all processes about one event: the dispatchers and joiners of all datacentres and, through one of them, the
+registry. If a process does not answer, searches its files on this machine."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ from photon.spark.pipeline.journal import journal_of
 
 LIST_S = 2.0
 TRACE_S = 3.0
-CONNECT_MS = 2_000  # one attempt to connect: limits the time lost on a dead address
+CONNECT_MS = 2_000  # time limit for one connection attempt, because an address may be dead
 SHARE = 0.7  # share of the remaining time for one round of questions, so that some is left for the next
 LEAST_S = 0.5
-_OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's name for the time-out of one attempt
+_OPTIONS = (("grpc.min_reconnect_backoff_ms", CONNECT_MS),)  # gRPC's option for the time limit of one attempt
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The user's limits. ``base``: directory of the deployment file. ``seconds``: time for everything."""
+    """The user's limits. ``base``: directory of the deployment file. ``seconds``: time limit for the whole search."""
 
     settings: Settings
     base: Path
     tls: Tls | None
     seconds: float
     progress: Callable[[str, int], None] = lambda what, total: None
-    operator: bool = False  # the registry may be asked without a dispatcher, with the deployment's key
+    operator: bool = False  # may ask the registry directly, with the deployment's key
 
 
 async def explain(asking: Asking, question: Question) -> Story:
-    """The story as far as it can be found; it names what is missing. If several joins have the event, the story is
-    that of the last one in their chain, with the others above it. Raises UsageError for settings that cannot be
-    used."""
+    """Returns the story as far as it can be found, with a list of the missing parts. If several joins have the event,
+    returns the story from the last join in their chain, with the others in ``upstream``. Raises UsageError for
+    unusable settings."""
     until = time.monotonic() + asking.seconds
     async with registry_of(asking.settings, asking.tls) as registry:
         slots = await registry.recovery.list_slots(timeout=min(LIST_S, asking.seconds / 4))
@@ -81,8 +81,9 @@ async def _stories(
     until: float,
     joins: Sequence[str],
 ) -> list[Story]:
-    """Returns the stories of those joins that have the event, and of the joins that its primary event came from; if
-    none has it, one story that says so. Gathers cheap evidence first; searches logs only if no join has the event."""
+    """Returns the stories of the joins that have the event, and of those that its primary event came from. If none
+    has it, returns one story that says so. Gathers cheap evidence first; searches logs only if no join has the
+    event."""
     inquiries = [_Inquiry(asking, question, registry, join, slots, until) for join in joins]
     await asyncio.gather(*(each.look() for each in inquiries))
     if not any(each.known for each in inquiries):
@@ -103,7 +104,7 @@ async def _stories(
 async def explained_for(
     identity: str, settings: Settings, base: Path, question: Question, seconds: float
 ) -> dict[str, Any]:
-    """The story as JSON, for the process of this identity. Raises UsageError."""
+    """Returns the story as JSON. ``identity``: identity of the process that asks. Raises UsageError."""
     asking = Asking(settings, base, tls_of(settings, base, identity), seconds, operator=identity == OPERATOR)
     return (await explain(asking, question)).as_json()
 
@@ -142,11 +143,12 @@ class _Inquiry:
         return any(place.evidence.named() for place in self.places) or bool(self.traced and self.traced.slot)
 
     def primary_event(self) -> bytes | None:
-        """Id of this event's primary event. `None` if it cannot be found here."""
+        """Returns the id of this event's primary event; `None` if it cannot be found here."""
         return next((found for place in self.places if (found := place.primary_event()) is not None), None)
 
     async def _trace(self) -> None:
-        """Asks the registry through a dispatcher, which has the deployment's key; directly if none answers."""
+        """Asks the registry through a dispatcher, which has the deployment's key. If none answers, an operator's
+        inquiry asks it directly."""
         times = (place.evidence.time_ns() for place in self.places)
         time_ns = next((each for each in times if each is not None), self._question.time_ns)
         if time_ns is None:
@@ -159,7 +161,7 @@ class _Inquiry:
                 self.traced = evidence.traced
                 return
             self.problem = evidence.registry_problem if evidence is not None else self.problem
-        self.problem = self.problem or "no dispatcher answered that could ask it"
+        self.problem = self.problem or "no dispatcher answered that could ask the registry"
         if self._asking.operator:
             await self._trace_directly(event_id, time_ns)
 
@@ -199,14 +201,15 @@ class _Datacentre:
         found = processes_of(asking.settings, name, slots)
         self._dispatchers = [each for each in found if each.kind in READERS]
         self._joiners = [each for each in found if each.kind == "joiner"]
-        self._answers: Process | None = None  # a dispatcher that answers
-        self._silent: dict[str, str] = {}  # joiners -> why they are silent
+        self._answers: Process | None = None  # the first dispatcher that answered
+        self._silent: dict[str, str] = {}  # joiner -> why it did not answer
 
     def heard(self) -> Heard:
         return Heard(self.name, self.evidence, tuple(dict.fromkeys(self._missing)))
 
     def primary_event(self) -> bytes | None:
-        """Id of a primary event from another join's output, as found in the local logs made from that output."""
+        """Returns the primary event's id if that event comes from another join's output; reads it from the local log
+        made from that output."""
         for record in self.evidence.records:
             if record.primary_file is None or record.primary_offset is None:
                 continue
@@ -252,14 +255,15 @@ class _Datacentre:
         self.evidence.add(await asyncio.to_thread(search_logs, logs, self._question, budget))
 
     async def trace(self, event_id: bytes, time_ns: int) -> Evidence | None:
-        """The registry's answer to a dispatcher. `None` if no dispatcher answers."""
+        """Returns the registry's answer, obtained through a dispatcher; `None` if no dispatcher answers."""
         if self._answers is None:
             return None
         request = pb.EventRequest(event_id=event_id, timed=True, time_ns=time_ns, memory_only=True, registry=True)
         return (await self._call(self._answers, request))[0]
 
     async def _ask_dispatchers(self) -> bool:
-        """Asks dispatchers; the first that answers searches their shared state. True if none answers."""
+        """Asks the dispatchers; the first that answers also searches their shared state. Returns True if none
+        answers."""
         waiting = list(self._dispatchers)
         while waiting and self._answers is None:
             process = waiting.pop(0)
@@ -289,7 +293,7 @@ class _Datacentre:
         return covered
 
     async def _look_at_slots(self, covered: set[str], budget: Budget) -> None:
-        """Searches slots on this machine that no process answers for, sealed copies included."""
+        """Searches the slots on this machine for which no process answered, including sealed copies."""
         place = output_of(self._asking.settings, self._asking.base, self.name)
         here = await asyncio.to_thread(_names_here, place)
         exports = set(RealDisk().names(self._state / EXPORTS_DIRECTORY))
@@ -307,7 +311,7 @@ class _Datacentre:
             never_opened = name in self._silent and name not in slots and bool(self._slots)
             if not never_opened:
                 why = self._silent.get(name, f"slot {name} has no joiner")
-                self._missing.append(f"{why}; the slot is not on this machine: its redo log could not be searched")
+                self._missing.append(f"{why}; the slot is not on this machine, so its redo log could not be searched")
 
     async def _event(
         self, process: Process, *, memory_only: bool = False, logs: bool = False
@@ -325,7 +329,7 @@ class _Datacentre:
         return await self._call(process, request)
 
     async def _call(self, process: Process, request: pb.EventRequest) -> tuple[Evidence | None, str]:
-        """Returns the evidence, or why there is none."""
+        """Returns the evidence, or `None` and the reason."""
         channel = open_channel(process.address or "", _OPTIONS, towards(self._asking.tls, process.identity))
         try:
             stub = EXPLAIN.stub(channel)
@@ -345,6 +349,6 @@ class _Datacentre:
 
 
 def _names_here(place: OutputPlace) -> set[str]:
-    """Names of all writers in this output, as its directories are called."""
+    """Returns the names of all writers that have a directory in this output."""
     disk = RealDisk()
     return {each.name for each in (*place.states(disk), *slots_of(disk, place))}

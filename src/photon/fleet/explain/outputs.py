@@ -1,7 +1,7 @@
 """Searches the output files of one slot, or of all writers in an output, for an event's record.
 
-Reads files in chunks, whole or compressed, and searches for bytes that the event's line must contain; parses only
-lines that contain them. Also searches unpublished output; the record says so.
+Reads plain and compressed files in chunks, searches for bytes that the event's line must contain, and parses only
+lines that contain them. Also searches unpublished output; the record then says so.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from photon.outputs.log.format import RETIRED_NAME, name_of
 from photon.outputs.output_places import SLOTS_DIRECTORY
 from photon.outputs.published import PublishedDamaged
 
-# Kinds that a slot writes: a record of one of them is the event's verdict, so no other file of the slot has another.
+# Kinds that a slot writes. Such a record is the event's verdict, so the slot has no other record of the event.
 REGISTERED = ("joined", "unmatched", "filtered", "rejected")
-# A file last written this long before the event's time does not hold it, even if clocks differ.
+# A file last written this long before the event's time cannot contain the event, even if clocks differ.
 SLACK_NS = 3600 * NS_PER_S
 LINE_BYTES_MAX = 64 << 20
 _FILE = re.compile(r"(.+)-([0-9]{1,18})\.jsonl(\.gz)?")
@@ -92,7 +92,7 @@ def search_place(
     *,
     without: Collection[str] = (),
 ) -> Evidence:
-    """Searches all writers in an output. ``without``: those searched already."""
+    """Searches all writers in an output except ``without``, which have been searched already."""
     evidence = Evidence()
     for state in place.states(disk):
         if state.name in without:
@@ -103,7 +103,7 @@ def search_place(
 
 
 def _files(slot: SlotOutput, output: Path) -> Iterator[_File]:
-    """Yields the slot's output files on disk; for a retired slot only those that remain."""
+    """Yields the slot's output files on disk; for a retired slot, only those that remain."""
     listed = {file.name for file in slot.files}
     for kind in KINDS:
         directory = output / kind
@@ -127,14 +127,15 @@ def _escaped(name: str) -> str:
 
 
 def _in_order(files: list[_File], time_ns: int | None) -> list[_File]:
-    """Sorts the likeliest files first: those written soonest after the event; the newest if its time is unknown."""
+    """Sorts the likeliest files first: those written soonest after the event; the newest first if its time is
+    unknown."""
     if time_ns is None:
         return sorted(files, key=lambda file: -file.mtime_ns)
     return sorted((file for file in files if file.mtime_ns >= time_ns - SLACK_NS), key=lambda file: file.mtime_ns)
 
 
 def _lines(disk: Disk, path: Path, needles: list[bytes], budget: Budget) -> Iterator[tuple[int, bytes]]:
-    """Yields (offset, line) of each whole line that contains a needle."""
+    """Yields (offset, line) of each complete line that contains a needle."""
     content = FileContent(disk, path, 0)
     rest, at = b"", 0
     while not budget.over:
@@ -145,7 +146,7 @@ def _lines(disk: Disk, path: Path, needles: list[bytes], budget: Budget) -> Iter
         block = rest + data
         whole = block.rfind(b"\n") + 1
         if not whole and len(block) > LINE_BYTES_MAX:
-            raise OutputMissing(path, f"no line ends from byte {at} on")
+            raise OutputMissing(path, f"no line end after byte {at}")
         yield from _hits(block[:whole], at, needles)
         rest, at = block[whole:], at + whole
 
@@ -166,7 +167,8 @@ def _hits(block: bytes, at: int, needles: list[bytes]) -> Iterator[tuple[int, by
 def _record(
     slot: SlotOutput, clearing: Clearing | None, file: _File, start: int, line: bytes, question: Question
 ) -> Record | None:
-    """Decodes the record in a line. `None` if it is another event's, and the needle only occurs in its payload."""
+    """Decodes the record in a line. Returns `None` if it belongs to another event and the needle is only in its
+    payload."""
     found = record_of(file.kind, slot.slot, line, question)
     if found is None:
         return None
@@ -182,14 +184,15 @@ def _record(
 
 
 def record_of(kind: str, slot: str, line: bytes, question: Question) -> Record | None:
-    """The record in a line of this kind, if it is the event's; its place is filled in later."""
+    """Decodes the event's record from a line; `None` if it belongs to another event. The caller sets its file and
+    offset."""
     said = decode(line)
     if not question.means(said.event_id[0], said.source_file[0], said.source_offset[0]):
         return None
     time_ns = said.event_time_ns[0]
     with contextlib.suppress(EnvelopeError):
         ref = read_line(line.removesuffix(b"\n") + b"\n")
-        time_ns = None if ref is None else ref.event_time_ns  # the registry's, which may be another
+        time_ns = None if ref is None else ref.event_time_ns  # the registered time, which may differ
     return Record(
         kind=verdict_of(kind, said.reason[0]),
         slot=slot,
@@ -212,7 +215,7 @@ def record_of(kind: str, slot: str, line: bytes, question: Question) -> Record |
 
 
 def _length(disk: Disk, path: Path) -> int:
-    """Size on disk; 0 if the file has just become another one."""
+    """Returns the size on disk; 0 if the file has just been replaced."""
     for each in (path, path.with_name(f"{path.name}.gz")):
         if disk.exists(each):
             return disk.size(each)
@@ -220,7 +223,7 @@ def _length(disk: Disk, path: Path) -> int:
 
 
 def slots_of(disk: Disk, place: OutputPlace) -> list[Path]:
-    """State directories of the slots here, including those that failed before they had published anything."""
+    """Returns the state directories of the slots here, including those that failed before publishing anything."""
     slots = place.state / SLOTS_DIRECTORY
     return [slots / name for name in sorted(disk.names(slots)) if (slots / name).is_dir()]
 
@@ -228,7 +231,8 @@ def slots_of(disk: Disk, place: OutputPlace) -> list[Path]:
 def search_redo_logs(
     disk: Disk, place: OutputPlace, question: Question, budget: Budget, *, without: Collection[str] = ()
 ) -> Evidence:
-    """Searches all slots of an output that are not copies. ``without``: those whose joiners have answered."""
+    """Searches the redo logs of an output's own slots, not of copies. ``without``: slots whose joiners have
+    answered."""
     evidence = Evidence()
     for state in slots_of(disk, place):
         if state.name not in without and not disk.exists(state / RETIRED_NAME):
@@ -256,7 +260,7 @@ def search_redo_log(disk: Disk, state: Path, question: Question, budget: Budget)
     except (PhotonError, OSError, ValueError) as error:
         why = str(error)
     searched = Searched(what=f"redo log of {slot}", files=segments, bytes=total, why=why)
-    # The last one for each token: a start copies what it keeps into a new frame.
+    # The last record for each token: at its start, a joiner copies records that it keeps into a new frame.
     newest = list({record.token: record for record in found}.values())[-FOUND_MAX:]
     return Evidence(registering=newest, searched=[searched])
 

@@ -1,6 +1,6 @@
-"""``photon.v1.Explain``: a dispatcher's or joiner's read-only answer about one event, one question at a time.
+"""``photon.v1.Explain``: a dispatcher or joiner answers read-only questions about an event, one at a time.
 
-Looks at memory on the event loop, at files in a thread.
+Searches memory on the event loop, and files in a thread.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from photon.outputs import OutputPlace
 from photon.outputs.output_places import EXPORTS_DIRECTORY
 from photon.spark.pipeline.journal import journal_of
 
-SEARCH_S = 60.0  # longest time for one question, however long its caller would wait
-MARGIN_S = 0.5  # the answer leaves this long before the caller's deadline
+SEARCH_S = 60.0  # time limit for one question, even if the caller would wait longer
+MARGIN_S = 0.5  # the answer is sent this long before the caller's deadline
 EXPLAIN = Service(pb.DESCRIPTOR, "Explain")
 Trace = Callable[[bytes, int], Awaitable[Traced | Refusal]]  # (event id, event time in ns) -> the registry's answer
 
 
-# Receives the question, its scope (see explain.proto) and the time limit in seconds.
+# (question, its scope as in explain.proto, time limit in seconds) -> evidence
 Explainer = Callable[[Question, pb.EventRequest, float], Awaitable[Evidence]]
 
 
@@ -66,7 +66,8 @@ def of_dispatcher(
     partition: str,
     trace: Trace,
 ) -> Explainer:
-    """Explains from a dispatcher. ``state``: the pipeline's state directory. ``partition``: the dispatcher's name."""
+    """Returns the explainer of a dispatcher. ``state``: the pipeline's state directory. ``partition``: the
+    dispatcher's name."""
 
     def files(question: Question, budget: Budget) -> Evidence:
         evidence = in_retry_store(state / STATE_NAME, question, budget)
@@ -77,7 +78,8 @@ def of_dispatcher(
 
 
 def of_join_on_spark(state: Path, output: Path, slot: str, logs: ForeignLogs, trace: Trace) -> Explainer:
-    """Explains from a join on Spark, and its own slot. ``state``: the pipeline's state directory."""
+    """Returns the explainer of a join on Spark, which also searches its own slot. ``state``: the pipeline's state
+    directory."""
 
     def files(question: Question, budget: Budget) -> Evidence:
         evidence = in_waiting_files(journal_of(state, slot), question, budget)
@@ -120,7 +122,8 @@ async def _trace(evidence: Evidence, question: Question, scope: pb.EventRequest,
 
 
 def exported(state: Path, output: Path, question: Question, budget: Budget, also: str = "") -> Evidence:
-    """Searches what the pipeline's dispatchers write themselves: rejected and late lines. ``also``: a slot."""
+    """Searches the output that the pipeline's dispatchers write: rejected and late lines. ``also``: a slot to search,
+    too."""
     disk, place = RealDisk(), OutputPlace(output, state)
     slots = {each.name for each in place.states(disk) if each.parent != state / EXPORTS_DIRECTORY} - {also}
     return search_place(disk, place, question, budget, without=slots)
@@ -137,14 +140,14 @@ def of_joiner(joiner: HasSlot) -> Explainer:
         found = await asyncio.to_thread(
             search_slot, RealDisk(), paths.state, paths.output, question, budget, is_slot=True
         )
-        found.registering = [] if found.records else opened  # it may have been written meanwhile
+        found.registering = [] if found.records else opened  # the record may have been written meanwhile
         return found
 
     return explain
 
 
 def registering(slot: str, records: Sequence[OpenRecord], question: Question) -> list[Record]:
-    """Finds the event's records among those that a joiner is registering."""
+    """Finds the event's records among those that a joiner is about to register or write."""
     needles, found = question.needles(), []
     for each in records:
         if not any(needle in each.line for needle in needles):

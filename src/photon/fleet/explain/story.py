@@ -1,4 +1,4 @@
-"""Turns evidence into the story of one event: what happened, when, where, and its verdict. Pure."""
+"""Turns evidence into the story of one event: what happened to it, when and where, and its verdict. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _KINDS = {int(kind): name for kind, name in DIRECTORY_OF.items()}
 class Heard:
     datacentre: str
     evidence: Evidence
-    missing: tuple[str, ...] = ()  # its processes and directories without an answer, each with why
+    missing: tuple[str, ...] = ()  # its processes and directories that did not answer, each with the reason
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step in the life of an event. ``at``: RFC 3339, empty if unknown."""
+    """A step in an event's life. ``at``: RFC 3339; empty if unknown."""
 
     step: str  # logged, read, waiting, registering, registered, written or primary
     at: str
@@ -50,19 +50,19 @@ class Story:
     event_time_ns: int | None
     key: bytes | None
     steps: list[Step]
-    contradictions: list[str]  # impossible facts: an id written twice, a record whose id the registry does not know
+    contradictions: list[str]  # such as an id written twice, or a record whose id the registry lacks
     searched: list[dict[str, Any]]
     missing: list[dict[str, str]]
-    join: str = ""  # its join; empty if no join has the event, or there is only one
-    upstream: Sequence[Story] = ()  # stories of the other joins' events behind this one, nearest first
+    join: str = ""  # join of this story; empty if no join has the event, or there is only one
+    upstream: Sequence[Story] = ()  # stories of the events of other joins that this one is made of, nearest first
 
     @property
     def complete(self) -> bool:
-        """True if every process answered, and every search was complete."""
+        """True if every process answered and every search was completed."""
         return not self.missing and all(each.complete for each in self.upstream)
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the document that docs/watching.md explains."""
+        """Returns the story as a document (described in docs/watching.md)."""
         text = shown(self.event_id)
         return {
             "photon_explain": STORY_VERSION,
@@ -95,8 +95,8 @@ class Story:
 
 
 def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, registry: str) -> Story:
-    """Tells the story. ``traced``: `None` if the registry was not asked; ``registry`` says why, or is empty if it is
-    not involved."""
+    """Makes the story from the evidence. ``traced``: `None` if the registry gave no answer; ``registry``: the reason,
+    or empty if the registry is not involved."""
     records = [(each.datacentre, record) for each in heard for record in each.evidence.records]
     waiting = [(each.datacentre, one) for each in heard for one in _once(each.evidence.waiting)]
     written = {(place, record.slot, record.token) for place, record in records}
@@ -144,7 +144,8 @@ def tell(question: Question, heard: Sequence[Heard], traced: Traced | None, regi
 
 
 def _once(waiting: Sequence[Waiting]) -> Iterator[Waiting]:
-    """Merges a dispatcher's memory and retry store into one event; memory knows more."""
+    """Yields each waiting event once: if it is in a dispatcher's memory and in its retry store, memory has more
+    facts."""
     places = {(one.source_file, one.source_offset) for one in waiting if one.where == "memory"}
     for one in waiting:
         if one.where == "memory" or (one.source_file, one.source_offset) not in places:
@@ -169,7 +170,7 @@ def _verdict(
         where = "its record is not in the outputs that were searched"
         if any(one.redo and _owns(one, traced) for _, one in registering):
             where = (
-                f"its record is in the redo log of {traced.slot}, {DOWN}; it is written first once that is up again"
+                f"its record is in the redo log of {traced.slot}, {DOWN}; the joiner writes it first when up again"
             )
         return kind, f"registered as {kind} by {traced.slot} of {traced.datacentre}; {where}"
     if records:
@@ -181,17 +182,17 @@ def _verdict(
         when = f"; it is in the slot's redo log, {DOWN}" if record.redo else ""
         return (
             "pending",
-            f"no verdict yet: {record.slot} of {place} would write it as {record.kind}, if it wins its id{when}",
+            f"no verdict yet: {record.slot} of {place} writes it as {record.kind} if it registers its id{when}",
         )
     if waiting:
         place, one = waiting[0]
         tries = many(one.attempts, "try", "tries")
-        last = f"; at the last one {one.last}" if one.last else ""
+        last = f"; last: {one.last}" if one.last else ""
         return "pending", f"no verdict yet: in {place} it {one.state}, after {tries}{last}"
     if traced is not None and traced.answer is Answer.REOPENED:
         return (
             "reopened",
-            f"given up by {traced.slot} of {traced.datacentre}; a dispatcher that finds it joins it again",
+            f"given up by {traced.slot} of {traced.datacentre}; a dispatcher that finds it will join it again",
         )
     return _from_logs(logged, traced)
 
@@ -201,25 +202,25 @@ UNKNOWN = "no foreign event with this id or place was found (primary events have
 
 def _from_logs(logged: Sequence[tuple[str, InLog]], traced: Traced | None) -> tuple[str, str]:
     expired = traced is not None and traced.answer is Answer.BELOW_BOUNDARY
-    old = "its time is below the registry's boundary: if it had a verdict, the registry has forgotten it"
+    old = "its time is before the registry's boundary: if it had a verdict, the registry has forgotten it"
     if not logged:
         return ("expired", f"no datacentre has it; {old}") if expired else ("unknown", UNKNOWN)
     place, one = logged[0]
     if one.reason is not None:
         return "unread" if one.read_to is None or one.offset >= one.read_to else "rejected", (
-            f"it is in a foreign log of {place} and is unreadable: {one.reason}"
+            f"it is in a foreign log of {place} and cannot be read: {one.reason}"
         )
     if one.read_to is None or one.offset >= one.read_to:
         return "unread", f"it is in a foreign log of {place}, in a part not yet read or not yet committed"
     if expired:
         return "expired", f"{place} has read it; {old}"
-    return "read", f"{place} has read it, but no verdict was found; a skip may have left it out"
+    return "read", f"{place} has read it, but no verdict was found; photon dispatcher skip may have left it out"
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
 def _logged(place: str, one: InLog) -> Step:
     if one.read_to is None:
-        what = "is in a foreign log that the dispatcher has not begun"
+        what = "is in a foreign log that the dispatcher has not started to read"
     elif one.offset >= one.read_to:
         what = f"is in a foreign log that is read up to byte {one.read_to:,}"
     else:
@@ -265,12 +266,12 @@ def _owns(record: Record, traced: Traced) -> bool:
 
 
 def _registering(place: str, record: Record, traced: Traced | None) -> Step:
-    logged = "logged, and the registry has not answered" if record.durable else "being logged"
+    logged = "logged, but the registry has not answered" if record.durable else "being logged"
     if record.redo:
         logged = f"in the redo log, {DOWN}"
         if traced is not None and traced.answer is Answer.PRESENT:
             owns = _owns(record, traced)
-            fate = "written first once that is up again" if owns else "dropped then, as another token has the id"
+            fate = "written first when it is up again" if owns else "dropped then, because another token has the id"
             logged = f"{logged}; {fate}"
     what = f"would be written as {record.kind} under token {record.token}: {logged}"
     facts = {"kind": record.kind, "slot": record.slot, "token": record.token, "durable": record.durable}
@@ -353,7 +354,5 @@ def _contradictions(records: Sequence[tuple[str, Record]], traced: Traced | None
         found.append("a durable record was written, but the registry does not know its id")
     tokens = {record.token for _, record in registered}
     if traced.answer is Answer.PRESENT and f"{traced.token:016x}" not in tokens:
-        found.append(
-            f"the registry has it under token {traced.token:016x}, its record under {', '.join(map(str, tokens))}"
-        )
+        found.append(f"the registry has token {traced.token:016x}, but its record has {', '.join(map(str, tokens))}")
     return found

@@ -95,7 +95,7 @@ def test_a_joiner_that_waits_for_the_registry() -> None:
     open_record = record(file="", offset=0, cleared=None, durable=True)
     story = told(Evidence(registering=[open_record]), Evidence(waiting=[waiting()]), traced=ABSENT)
     assert story.verdict == "pending"
-    assert "east-1 of east would write it as joined" in story.summary
+    assert "east-1 of east writes it as joined" in story.summary
     step = next(step for step in story.as_json()["steps"] if step["step"] == "registering")
     assert (step["durable"], step["token"]) == (True, f"{TOKEN:016x}")
     assert not story.contradictions
@@ -171,7 +171,7 @@ def test_what_should_not_be_is_said() -> None:
     assert "does not know its id" in told(Evidence(records=[record()]), traced=ABSENT).contradictions[0]
     assert not told(Evidence(records=[record(durable=False)]), traced=ABSENT).contradictions
     other = told(Evidence(records=[record(token=f"{TOKEN + 1:016x}")]), traced=OWNED)
-    assert "under token" in other.contradictions[0]
+    assert "has token" in other.contradictions[0]
 
 
 def test_stories_as_they_are_shown(golden: Callable[[str, str], None], capsys: pytest.CaptureFixture[str]) -> None:

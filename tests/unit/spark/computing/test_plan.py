@@ -60,8 +60,8 @@ def test_options_of_one_engine_are_refused_for_the_other(tmp_path: Path) -> None
     file = tmp_path / "test.py"
     file.write_text(FILE.format(**PLAIN))
     for options, said in (
-        (["--on", "spark", "--processes", "2"], "--processes does not go with --on spark"),
-        (["--partitions", "2"], "--partitions does not go with --on here"),
+        (["--on", "spark", "--processes", "2"], "--processes cannot be used with --on spark"),
+        (["--partitions", "2"], "--partitions cannot be used with --on here"),
     ):
         assert said in refused(photon("compute", "run", file, *options))
 
