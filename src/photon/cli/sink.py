@@ -169,8 +169,9 @@ def postgres(source: _Published, into: str, table: str, name: str, commit_age: f
 @_NAME
 @_COMMIT_AGE
 def kafka(source: _Published, into: str, client: Path | None, name: str, commit_age: float) -> int:
-    """Write each record once into a Kafka topic, for readers of committed messages.
+    """Write each record once into a Kafka topic.
 
+    Its readers must read committed messages only.
     Records and cursor (topic TOPIC-photon-cursors) are written in one transaction. Can be stopped at any moment; with
     --follow, brokers, too. OUTPUT is an output of photon join. Requires pip install 'photon-join[kafka]'.
 
