@@ -12,10 +12,10 @@ Theory of operation. An event is a row of a table (``OpenEvents``), and belongs 
   of their events is left in memory, and their counts are committed with it.
 
 Invariant: at each commit read = all verdicts + rows of the retry store (see ``ledger``): each line before an offset
-was counted as read exactly once, and its event is either counted under a verdict or a row. Lines after the offset are
-not counted, and are read again after a crash; the registry then answers with their earlier verdicts. If a log is read
-again (its stretches are ``repeated``), its events are sent only after a look-up has shown which lines were counted
-(``lookups``).
+was counted as read exactly once, and its event either is counted under a verdict or is a row. Lines after the offset
+are not counted, and are read again after a crash; the registry then answers with their earlier verdicts. If a log is
+read again (its stretches are ``repeated``), its events are sent only after a look-up has shown which lines were
+counted (``lookups``).
 """
 
 from __future__ import annotations
@@ -103,8 +103,7 @@ class Core:
 
     # -- out: batches ----------------------------------------------------------------------------------------------
     def next_question(self, now: float) -> Batch | None:
-        """Returns events to look up in the registry now. Pass the ones found without a verdict to ``queues.asked``.
-        """
+        """Returns events to look up in the registry now. Pass those without a verdict to ``queues.asked``."""
         self.waiting.requeue(now)
         rows, patient = self.queues.next_question(now)
         return self.batch(rows, patient=patient) if len(rows) else None
@@ -126,8 +125,7 @@ class Core:
         return Batch(rows, events, waiting.read_past_ns, patient, waiting.recent.number, stretches)
 
     def next_due(self, wait_s: float) -> float | None:
-        """Returns when the next event is due again, or has waited ``wait_s`` for a batch to fill. Monotonic seconds.
-        """
+        """Returns when the next event is due, or has waited ``wait_s`` for a batch to fill. Monotonic seconds."""
         dues = (self.waiting.room.next_due(), self.queues.fresh_due(wait_s))
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(due, self.queues.gathered_at)
@@ -175,8 +173,7 @@ class Core:
             self.waiting.wait(batch, outcomes, waits & gone, answers.overloaded, now_ns, now, gone=True)
 
     def looked_up(self, rows: RowIndexes, owners: Verdicts, absent: RowIndexes, now: float) -> None:
-        """Handles a look-up's answer: the registry knows the ids of ``rows``, and does not know those of ``absent``.
-        """
+        """Handles a look-up's answer: the registry knows the ids of ``rows``, and not the ids of ``absent``."""
         table, counting = self._table, self.counting
         if self._homes is not None:
             tells = ~counting.were_read(rows) & table.counts_as_evidence(rows)

@@ -99,8 +99,7 @@ class Counting:
         return other
 
     def taken(self, rows: RowIndexes, owners: Verdicts, same_line: Mask) -> None:
-        """Counts events whose ids were registered before, under other tokens. ``same_line``: as in ``JoinAnswers``.
-        """
+        """Counts events whose ids were registered under other tokens. ``same_line``: as in ``JoinAnswers``."""
         first = self._first_times(rows)
         if not len(first):
             return

@@ -99,8 +99,7 @@ class Flow:
         return sum(target.outstanding for target in (*self.targets, *self._leaving))
 
     def choose(self, now: float) -> Target | None:
-        """Reserves a place at a free joiner, if there is any. Call ``sent`` afterwards; ``answered`` frees the place.
-        """
+        """Reserves a place at a free joiner, if any. Call ``sent`` afterwards; ``answered`` frees the place."""
         free = self._free(now)
         if not free:
             return None
@@ -186,8 +185,7 @@ class Flow:
         return PROBE_EVENTS if target.failures and len(self.targets) > 1 else self._batch_events
 
     def _adapt(self, target: Target, sent_at: float, now: float, soon: float) -> None:
-        """Raises the joiner's limit if it is used and answers come soon; else lowers it, at most once per round trip.
-        """
+        """Raises the joiner's limit if it is used and answers come soon; else lowers it, once per round trip."""
         if now - sent_at > soon:
             if sent_at >= target.slowed_at:
                 target.limit = max(IN_FLIGHT_LEAST, target.limit * SLOWER)

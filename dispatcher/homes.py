@@ -146,8 +146,7 @@ class HeadStart:
         return min(self._unstretched * self._stretch, MOST_S)
 
     def measured(self, commit_s: float) -> None:
-        """Sets the registry's commit time: seconds from a registration's request until every datacentre can see it.
-        """
+        """Sets the registry's commit time: seconds from a request to register until every datacentre can see it."""
         self._base = min(max(COMMITS * commit_s, LEAST_S), MOST_S)
 
     @property
@@ -175,8 +174,7 @@ class HeadStart:
         self._usual_s *= USUAL_STEP if seconds > self._usual_s else 1 / USUAL_STEP  # approximates their median
 
     def observe(self, left: int, wasted: int) -> None:
-        """Notes events left to others; ``wasted`` of them were joined here, but another datacentre registered them.
-        """
+        """Notes ``left`` events left to others, and ``wasted`` joins of events that others had registered."""
         self._seen += left
         self._wasted += wasted
         if self._seen < STRETCH_EVENTS:
@@ -318,8 +316,7 @@ class Homes:
         return owners
 
     def observe(self, evidence: Evidence, now: float, *, backlog: bool = False) -> None:
-        """Updates trust and head start. ``backlog``: the events were behind, which says nothing about the head start.
-        """
+        """Updates trust and head start. ``backlog``: the events were behind, so the head start is not adapted."""
         grace = max(GRACE_S, 2 * self.head_start.seconds)
         left = 0
         for number, trust in self._trusts.items():

@@ -203,8 +203,7 @@ def _put_claim(db: sqlite3.Connection, schemas: Sequence[str], before: int) -> N
 
 
 def _put_requests(db: sqlite3.Connection, schemas: Sequence[str]) -> None:
-    """Adds replays. A replay that some dispatcher has not begun is begun again by all, as it is planned for all logs.
-    """
+    """Adds replays. If a dispatcher has not begun one, all begin it again: it is planned for all logs at once."""
     replays = _of_all(schemas, "SELECT * FROM {0}.replays")
     db.execute(
         "INSERT INTO main.replays SELECT id, min(from_ns), min(to_ns), min(pattern), min(asked_ns), CASE "

@@ -142,8 +142,7 @@ def _stretch_of(block: Block, read_at: float, counted_to: int, number: int) -> S
 
 
 def _whole_to(block: Block, counted_to: int) -> int:
-    """Returns ``counted_to``, or the start of the record that now contains it: that record was not counted as it is.
-    """
+    """Returns ``counted_to``, or the start of the record it is inside: that record was not counted as a whole."""
     at = counted_to - block.offset
     ends = block.data[at - 1 : at + 1]
     if at >= len(block.data) or b"\n" in ends or block.data[at : at + 2] == b"\r\n":

@@ -158,8 +158,7 @@ class HeadStartQueue:
         self.events += len(rows)
 
     def due(self, now: float) -> tuple[RowIndexes, RowIndexes]:
-        """Removes and returns events whose wait is over: (events left at the head of the logs, events of a backlog).
-        """
+        """Removes and returns events whose wait is over: (events from the head of the logs, events of a backlog)."""
         live, backlog = [NO_ROWS], [NO_ROWS]
         for queue in self._queues:
             while queue and queue[0][0] <= now:
@@ -221,8 +220,7 @@ class Queues:
         return queued > READY_BATCHES * self.batch_events
 
     def room_for_rows(self, now: float) -> int:
-        """Returns how many rows of the retry store to load now, so that enough events behind are ready for joiners.
-        """
+        """Returns how many rows of the retry store to load, so that enough events behind are ready for joiners."""
         if not self._shares.busy(now):
             return 2 * READY_BATCHES * self._limits.batch_events - len(self._behind)
         room = STOCK_EVENTS - len(self._behind)

@@ -62,8 +62,7 @@ class Patience:
 
     @property
     def at_first_ns(self) -> int:
-        """``as_of`` before patience ends: WAIT_NS (a miss means nothing) or NEVER_NS (final once all logs are read).
-        """
+        """``as_of`` before patience ends: WAIT_NS (no miss is final) or NEVER_NS (final once all is read)."""
         return NEVER_NS if self.once and not self.keep_pending else WAIT_NS
 
     @property
@@ -91,8 +90,7 @@ class Patience:
         return max(as_of, min(event_time_ns + self.after_ns + self.slack_ns, as_of + self.slack_ns, COMPLETE_NS))
 
     def trigger_ns(self, first_read_ns: int, read_past_ns: int, event_time_ns: int = 0) -> int:
-        """Returns the point of the primary logs from which a retry may succeed. The last try was at ``read_past_ns``.
-        """
+        """Returns the point of the primary logs from which a retry may succeed, after a try at ``read_past_ns``."""
         if read_past_ns >= COMPLETE_NS:
             return SETTLED_NS
         if read_past_ns < first_read_ns and not self.whole_sets:
@@ -204,7 +202,6 @@ class NextTries:
 
 
 def _too_new_steps(time_ns: int, now_ns: int) -> int:
-    """Returns the number of TOO_NEW_STEP_S until an event time comes, at most for TOO_NEW_CHECK_S; 0 if it has come.
-    """
+    """Returns the number of TOO_NEW_STEP_S until an event time, at most for TOO_NEW_CHECK_S; 0 if it is past."""
     ahead_s = (time_ns - now_ns) / NS_PER_S
     return math.ceil(min(max(ahead_s, 0.0), TOO_NEW_CHECK_S) / TOO_NEW_STEP_S)

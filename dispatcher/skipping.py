@@ -156,8 +156,7 @@ def _line_begin(source: Source, at: int, begin: int, end: int) -> int:
 
 
 def _lines(source: Source, start: int, stop: int, max_record: int) -> bytes:
-    """Returns the whole lines in [``start``, ``stop``), or the first line alone if it is longer but within the limit.
-    """
+    """Returns the whole lines in [``start``, ``stop``), or one longer line if it is within the limit."""
     data = source.read(start, stop - start)
     whole = data.rfind(b"\n") + 1
     if not whole and start < stop:

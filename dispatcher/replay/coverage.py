@@ -57,7 +57,7 @@ def unknown_from(identity: str, offset: int) -> Span:
 
 
 class Coverage:
-    """Writes the coverage with commits, one object per open state. Remembers its last writes."""
+    """Writes coverage together with commits. One object per open state: it remembers its last writes."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int, int]] = {}  # identity -> a chunk, times that its row covers

@@ -1,6 +1,6 @@
 """Requests to replay a time range, kept in the dispatcher's state, and their progress.
 
-A command adds a row. The dispatcher finds it, also while running, and records the logs concerned (``plan``) and its
+A command adds a row. The dispatcher finds it, even while running, and records the logs concerned (``plan``) and its
 progress in each: all events before that offset have a verdict. A crash loses only events in flight, which are
 dispatched again.
 

@@ -27,8 +27,7 @@ Run = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def tidy(state: State, reads: Reads) -> None:
-    """Drops coverage of logs that are gone, whenever the table is too large. Runs until cancelled. Raises StateError.
-    """
+    """Drops coverage of logs that are gone when the table is too large, until cancelled. Raises StateError."""
     while True:
         if too_many(state.database):
             try:
