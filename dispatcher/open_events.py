@@ -56,7 +56,7 @@ class OpenEvent(NamedTuple):
 
 
 class OpenEvents:
-    """Columns are read and changed by row; ``add`` sets all of them, ``release`` clears ``taken`` and ``group``.
+    """Open events, in columns. ``add`` sets all columns of a row, ``release`` clears ``taken`` and ``group``.
 
     | column                  | set later by                        | read by                                      |
     | ----------------------- | ----------------------------------- | -------------------------------------------- |

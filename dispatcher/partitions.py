@@ -40,7 +40,7 @@ class Partition:
         return f"{what}-{self.name}" if self.name else what
 
     def holds(self, identity: str) -> bool:
-        """True if the partition has this log."""
+        """True if the log belongs to this partition."""
         return partition_of(identity, self.count) == self.number
 
 

@@ -88,7 +88,7 @@ class EventLookUps:
         return EventLookUps(b"".join([part.codes for part in parts]), found, ambiguous, counts)
 
     def per_row(self) -> U32:
-        """``counts``, with ``None`` expanded."""
+        """``counts``, or ones if that is ``None``."""
         return np.ones(len(self.found), np.uint32) if self.counts is None else self.counts
 
     def rows(self) -> RowIndexes:

@@ -4,7 +4,7 @@ An entry takes 16 bytes and no object; look-ups and inserts work on whole batche
 allowed: a look-up returns every location stored under a hash, and whoever reads the record there verifies its key.
 
 Runs are never changed once published, and the tuple of runs is replaced as one reference: one thread may insert while
-others look up. Merging has a separate lock: without look-ups it is delayed until the next one.
+others look up. Merging has a separate lock, and is delayed until the next look-up.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ ESCAPED_BYTES = 6  # the most that a byte of an id or key takes in a record
 TOO_LONG_REASON = f"its records with all primary events of its key would have more than {PAIRS_BYTES_MAX >> 20} MiB"
 OTHER_MATCH_REASON = "the event store was started with another match; restart it with the settings of the joiners"
 NONE_WITHIN_REASON = "no primary event of its key lies within its time bounds"
-NONE_BEFORE_REASON = "all primary events of its key are later than it"
+NONE_BEFORE_REASON = "all primary events of its key are later than the event"
 
 
 class Chosen(NamedTuple):

@@ -34,7 +34,7 @@ class Reads(Protocol):
         """Returns identities of existing logs. Raises OSError."""
 
     async def rest(self) -> None:
-        """Closes files until the next read."""
+        """Closes open files; the next read opens them again."""
 
 
 @dataclass(eq=False)

@@ -64,7 +64,7 @@ def dense_rows(life: bytes, hashes: U64) -> list[bytes]:
 
 
 def dense_puts(life: bytes, digests: Sequence[bytes], hashes: U64, logs: I64, offsets: I64) -> Iterator[Put]:
-    """Yields one put per entry; ``digests`` by log number."""
+    """Yields one put per entry. ``digests``: digests of the logs, by number."""
     rows = dense_rows(life, hashes)
     for row, log, offset in zip(rows, logs.tolist(), offsets.tolist(), strict=True):
         yield Put(row, {_COLUMN + digests[log] + offset.to_bytes(5, "big"): b""})

@@ -144,7 +144,7 @@ class ProcessKeyFinder:
                     start_new_session=True,  # Ctrl-C reaches the parent; its input then ends
                 )
         except OSError as err:
-            self.report(f"keys are found in the reader's own process, as another one could not be started: {err}")
+            self.report(f"keys are found in the reader's own process: no other process could be started: {err}")
             return
         assert self._process.stdout is not None
         self._answers.register(self._process.stdout, select.POLLIN)

@@ -135,7 +135,7 @@ class SlotLog(LogWriter):
         self._look()
 
     def _look(self) -> None:
-        """Updates each value in one assignment, so that other threads see the old or the new one, never a mixture."""
+        """Updates ``place`` and ``durable``, each in one assignment, so that other threads never see a mixture."""
         self.place = self._place()
         newest = (self._newest[kind] for kind in self.kinds)
         self.durable = tuple(

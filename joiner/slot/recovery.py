@@ -72,7 +72,7 @@ def check_age(files: SlotLog, finals: Finals, logged: Logged | None, known: Witn
 
 
 def _check_behind(files: SlotLog, name: str, durable: int, logged: Logged) -> set[bytes]:
-    """Checks the part beyond the durable length, where a power cut may leave holes and a torn end."""
+    """Checks a file beyond its durable length, where a power cut may leave holes and a torn end."""
     found: set[bytes] = set()
     rest, at = b"", durable
     while part := files.disk.read(files.root / name, at, READ_BYTES):

@@ -50,9 +50,9 @@ ADVICE = {
     AlarmKind.NOT_OWNED: "do not bill the line, unless its event has no other; report it",
     AlarmKind.TORN: "check this disk; find the event by the raw log, and repair it with photon spark recover",
     AlarmKind.DIFFERS: "compare the line with its source; restore the one that was changed",
-    AlarmKind.NO_SOURCE: "compare the line with its named log; restore the log, or treat the line as invented",
+    AlarmKind.NO_SOURCE: "compare the line with the log it names; restore the log, or treat the line as invented",
     AlarmKind.OWNED: "start a joiner in this slot; if its disk is permanently gone, retire the slot",
-    AlarmKind.DAMAGED: "do as the line says; the slot is checked again by itself",
+    AlarmKind.DAMAGED: "do what the alarm says; the slot is then checked again automatically",
     AlarmKind.CHANGED: "restore the file from a copy; without one: photon spark verify, then photon spark recover",
 }
 

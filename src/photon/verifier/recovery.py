@@ -212,7 +212,7 @@ class SlotRecovery:
         self.recovered += report.recovered
         if report.older:
             log.warning(
-                "ids are owned since before the registry was restored; photon spark verify says which have no record",
+                "ids owned since before the registry was restored remain; photon spark verify says which have no record",
                 slot=redone.slot,
                 ids=report.older,
             )

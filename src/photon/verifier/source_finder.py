@@ -128,7 +128,7 @@ class SourceLogs:
         return None if found is None else found.file.path
 
     def _bytes(self, path: str, offset: int, length: int) -> bytes:
-        """Reads bytes of a log, for ids by place. Lines come in about the order of their sources. Raises OSError."""
+        """Reads bytes of a log, for ids by place. Calls are roughly in the order of the log. Raises OSError."""
         begin, data = self._chunk
         if self._open is None or self._open[0] != path:
             self._close_last()

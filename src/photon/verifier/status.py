@@ -1,4 +1,4 @@
-"""Reads the verification state of a pipeline's slots from files, without a running verifier; and its metrics."""
+"""Reads the verification state of a pipeline's slots from files, even if no verifier runs, and makes metrics."""
 
 from __future__ import annotations
 
