@@ -157,7 +157,7 @@ class Catalog(CatalogDatabase):
         return [MappedLog(n, identity, LogFile(*file), end, bool(r), p) for n, identity, *file, end, r, p in rows]
 
     def runs(self) -> list[tuple[int, int, int]]:
-        """Returns (number, entries, repeats) of each run, oldest first, which is by number."""
+        """Returns (number, entries, repeats) of each run, in the order of numbers: oldest first."""
         with self._lock:
             return self._db.execute("SELECT number, entries, repeats FROM runs ORDER BY number").fetchall()
 

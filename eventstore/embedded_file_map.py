@@ -6,8 +6,8 @@
 
 A commit writes and syncs run files; then one catalogue transaction names them, drops the merged ones and moves the
 positions; then the merged files are deleted. After a crash before the transaction, unnamed files are deleted at the
-next start, and the same records are read again from the old positions; after a crash behind it, merged files are
-deleted at the next start.
+next start, and the same records are read again from the old positions; after a later crash, the next start deletes
+merged files.
 
 A sorted run of the dense map is two column files, mapped into memory for look-ups. Format, version 1:
 ``run-NNNNNNNNNN.hashes`` and ``run-NNNNNNNNNN.locations``, each

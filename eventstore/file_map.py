@@ -237,7 +237,7 @@ class FileMap(Protocol):
         """Does a backend's periodic work; the reader's thread calls it repeatedly."""
 
     def all_read(self) -> None:
-        """Notes that the reader has added all the logs hold, since the map was opened or last raised RowsLost."""
+        """Notes that the reader has added everything in the logs since the map was opened or raised RowsLost."""
 
     def positions(self) -> list[LogPosition]:
         """Returns where to resume each log: at the last commit when opened, then at the last ``add``."""

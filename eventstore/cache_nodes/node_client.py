@@ -96,7 +96,7 @@ class NodeClient:
         return self._in_flight < IN_FLIGHT_MAX and self.pace.may_ask(self._monotonic())
 
     async def find(self, hashes: U64, rows: I64) -> FoundRecords:
-        """Returns the node's records under these hashes, for ``rows``; none if it fails: the logs then answer."""
+        """Returns the node's records under these hashes, for ``rows``; empty if it fails: the logs then answer."""
         began = self._monotonic()
         self._in_flight += 1
         try:

@@ -52,7 +52,7 @@ class CacheNode:
             self._fed_events += sum(segment.entries for segment, _, _ in segments)
 
     def find(self, source: bytes, hashes: U64) -> FoundRecords:
-        """Returns the records under these hashes, unverified. None if the node holds another source."""
+        """Returns the records under these hashes, unverified. Empty if the node holds another source."""
         with self._lock:
             same = source == self._source
         located = self._cache.look_up(hashes) if same else NO_RECORDS

@@ -104,7 +104,7 @@ class Checker:
             return self.step(now_ns)  # retried, as the range may have been marked as damaged meanwhile
 
     def _published(self) -> bool:
-        """Rereads the published files if the small files changed, to spare the manifest. True if so."""
+        """Rereads the list of published files if it may have changed, and then returns True."""
         paths = [self._state / name for name in (DURABLE_NAME, DAMAGED_NAME)]
         seen = [self._disk.read(path) if self._disk.exists(path) else b"" for path in paths]
         if seen == self._seen:
