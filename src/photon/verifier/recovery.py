@@ -212,7 +212,7 @@ class SlotRecovery:
         self.recovered += report.recovered
         if report.older:
             log.warning(
-                "ids owned before the registry was restored remain owned; photon spark verify says which lack a record",
+                "ids owned before the registry was restored stay owned; photon spark verify says which lack a record",
                 slot=redone.slot,
                 ids=report.older,
             )
