@@ -100,8 +100,7 @@ class Trust:
         self._changed_at = float("-inf")
 
     def observe(self, in_time: int, missed: int, ahead: int, now: float, grace_s: float) -> None:
-        """Adds events left to it: ``in_time`` of them were taken by it, ``missed`` had to be joined here.
-
+        """Adds events left to the datacentre: it took ``in_time`` of them, and ``missed`` had to be joined here.
         ``ahead``: other events that it had registered before we read them.
         """
         self.in_time += in_time

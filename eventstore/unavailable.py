@@ -270,7 +270,7 @@ READINGS_SECONDS = 0.5  # shortest interval of computing each source's progress,
 class PublishedSources:
     """Publishes each log's path and progress to other threads.
 
-    Call ``note`` and ``look`` on the reader's thread, the rest on any. ``scanned_ns``: the time before the last scan.
+    Call ``note`` and ``look`` on the reader's thread, the rest on any. ``scanned_ns``: when the last scan began.
     """
 
     follower: Follower

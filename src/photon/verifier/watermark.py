@@ -107,7 +107,7 @@ class Lateness:
 
 
 def floored(time_ns: int) -> int:
-    """Rounds a time down to a step: counts of events before a step are exact."""
+    """Rounds a time down to a whole step, before which the number of events is exact."""
     return max(time_ns, ANY_NS + STEP_NS) // STEP_NS * STEP_NS
 
 
