@@ -3,13 +3,13 @@ them.
 
 Theory of operation. The event store remembers missed keys, and reports those that have arrived
 (``eventstore.awaited_keys``). Events in memory (``Waiting.arrived``) and rows of the retry store
-(``RetryLoader.arrived``) that wait for them are then tried. A dispatcher that has lost its place, by its own or the
-event store's restart, seeks all keys it waits for once, some thousands at a time: existing ones count as arrived, the
-others are remembered again. An attempt in flight may have asked the store's previous process, whose memory is gone:
-if it misses, it is tried once more.
+(``RetryLoader.arrived``) that wait for them are then tried. After a restart of either process the dispatcher does not
+know which reports it missed. It then asks for all awaited keys once, some thousands at a time: keys that exist count
+as arrived, and the store remembers the others. An attempt in flight may have asked the store's previous process,
+whose memory is gone: if it found nothing, it is repeated once.
 
-An arrival only adds one more try: the rules of patience, of head starts and of the registry still apply. An event
-whose wake-up is lost is tried by its back-off.
+An arrival only adds a try: patience, head starts and the registry's rules still apply. If a report is lost, the event
+is retried by its back-off.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TO_SEEK_MAX = 1_000_000  # limit of keys of events in memory still to be sought;
 
 @dataclass(eq=False)
 class Arrivals:
-    """The arrivals for one dispatcher's memory and state. Calls ``moved`` when there is something to try."""
+    """Retries one dispatcher's events when their primary events arrive. Calls ``moved`` when some can be tried."""
 
     store: ArrivalNotices
     waiting: Waiting
@@ -99,7 +99,7 @@ class Arrivals:
         return self._row is not None or bool(self._to_seek)
 
     def seek(self, keys: Iterable[bytes]) -> None:
-        """Adds awaited keys that the event store's current process was never asked for."""
+        """Queues awaited keys that the event store's current process was never asked for."""
         known = list(dict.fromkeys(keys))[: TO_SEEK_MAX - self._keys_to_seek]
         self._to_seek += [known[at : at + SEEK_KEYS] for at in range(0, len(known), SEEK_KEYS)]
         self._keys_to_seek += len(known)

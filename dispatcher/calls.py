@@ -1,4 +1,4 @@
-"""A dispatcher's joiners, and its calls to them. ``flow`` chooses the joiner for each batch."""
+"""Calls a dispatcher's joiners. ``flow`` chooses the joiner for each batch."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Calls:
         return target
 
     def remove(self, target: Target) -> None:
-        """Sends the target no more batches. ``target.outstanding`` is 0 once nothing is in flight there."""
+        """Removes a joiner: it gets no more batches. ``target.outstanding`` is 0 once its last batch is answered."""
         self.flow.remove(target)
         del self._joiners[target.number]
         self.resized(len(self._joiners))
 
     async def join(self, target: Target, events: Events) -> JoinAnswers | None:
-        """Sends events to a joiner. Returns ``None`` if the call itself failed: their outcome is unknown."""
+        """Sends events to a joiner. Returns ``None`` if the call failed: the events' outcome is unknown."""
         self.asked += 1
         if target.number not in self._joiners:
             return None  # removed since it was chosen
@@ -87,7 +87,7 @@ LOOK_UPS = "look-ups"  # their names in the log
 
 @dataclass(eq=False)
 class RegistryLookUps:
-    """Looks events up in the registry; a failure is ``None``, never an exception."""
+    """Looks events up in the registry. Returns ``None`` on failure instead of raising."""
 
     registry: Registry | None
     troubles: Troubles

@@ -1,7 +1,7 @@
-"""The content of each transaction: the events that the logs' offsets may pass, and those that become rows of the
-retry store. Pure.
+"""Decides each transaction's content: how far the logs' offsets move, and which events become rows of the retry
+store. Pure.
 
-A log's first stretch is passed once each of its events has a verdict or becomes a row.
+A log's offset moves past its first stretch once each event there has a verdict or becomes a row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOT_YET = int(Outcome.NOT_YET)
 
 @dataclass(eq=False)
 class Committing:
-    """Plans transactions. Call ``changes``, commit, then call ``committed``. ``once``: the run ends with the logs."""
+    """Plans transactions. Call ``changes``, commit, then call ``committed``. ``once``: as in ``engine.Options``."""
 
     table: OpenEvents
     logs: OpenLogs
@@ -49,7 +49,7 @@ class Committing:
         self._stored = NOTHING_STORED
 
     def changes(self, now_ns: int, now: float, *, store_all: bool = False) -> Changes:
-        """Returns the content of the next transaction. ``store_all``: nothing more will be tried in this run."""
+        """Returns the content of the next transaction. ``store_all``: no event is tried again in this run."""
         changes = self.counting.take_out()
         changes.updated = self.waiting.updates()
         changes.freed = self.loaded.delete(changes.deleted)
@@ -90,14 +90,14 @@ class Committing:
         return held_s >= HELD_LONG * self._hold_s
 
     def _leave(self, stretch: Stretch) -> RowIndexes:
-        """Returns the rows of a passed stretch that have no verdict: they go to the store."""
+        """Detaches a passed stretch's events without a verdict, and returns their rows: they go to the store."""
         left = self.table.of_stretch(stretch)
         self.loaded.store(left)
         self.table.stretch[left] = None
         return left
 
     def _store(self, rows: RowIndexes, now_ns: int) -> StoredEvents:
-        """Turns events into rows. Those in flight stay in memory too: their rows are for the next process."""
+        """Turns events into rows of the store. Events in flight also stay in memory; their rows are for a restart."""
         table = self.table
         waits = table.group[rows] != NO_GROUP
         moving = ~waits & ~table.settled[rows]
@@ -109,8 +109,8 @@ class Committing:
         return self._stored
 
     def undecided(self) -> tuple[I64, I64]:
-        """Returns times of events without verdict that are not rows once the last ``changes`` are committed: first
-        those in flight, then those whose primary event was absent at their last try.
+        """Returns the times of events that will have neither a verdict nor a row after the last ``changes``: (events
+        in flight, events whose primary event was absent at their last try).
         """
         table = self.table
         own = table.taken & ~table.redispatched & (table.row_id == 0)
@@ -119,7 +119,7 @@ class Committing:
         return table.times[own & ~waits], table.times[own & waits]
 
     def committed(self) -> None:
-        """Notes that the last changes are durable and new rows have their ids. Call it right after the commit."""
+        """Notes that the last changes are durable and that new rows have ids. Call it right after the commit."""
         rows, self._on_their_way = self._on_their_way, NO_ROWS
         stored, self._stored = self._stored, NOTHING_STORED
         if len(rows):
@@ -128,7 +128,7 @@ class Committing:
 
 
 def _note_passed(stretch: Stretch, changes: Changes) -> None:
-    """Adds a stretch's counts and lines to ``changes``, and the place that its log's offset moves to."""
+    """Adds a passed stretch's counts, its lines to export and its log's new offset to ``changes``."""
     identity = stretch.identity
     changes.cells.update(stretch.cells)
     changes.exports += stretch.exports

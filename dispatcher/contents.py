@@ -3,7 +3,7 @@
 This is for ids that were guessed: a field that seems unique may identify something with several events. The registry
 drops all but the first line with an id, so each later one with other content is kept here with both places.
 
-Lines that are read again after a crash are recognised: the first line of an id stays the first, by its place.
+Lines read again after a crash are no conflicts: an id's first line is recognised by its place.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Conflict:
 
 
 class Contents:
-    """The hashes of one dispatcher's database, changed with its other state (``State.commit``)."""
+    """The content hashes in one dispatcher's database; ``State.commit`` commits their changes."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
@@ -52,7 +52,7 @@ class Contents:
         self._before = self._number()
 
     def see(self, events: Events) -> None:
-        """Compares lines with those read before; pass them in the order of reading."""
+        """Compares lines with earlier ones of the same id. Pass lines in the order of reading."""
         digests = split_digests(events.digests)
         known = self._known([digest for digest in digests if digest not in self._new])
         paths, offsets = [file.path for file in events.files], events.offsets.tolist()
@@ -67,7 +67,7 @@ class Contents:
                 self._conflicts.append((sql, (digest, *place, events.ids[row])))
 
     def changes(self) -> list[Statement]:
-        """Returns the statements to commit; afterwards they count as committed."""
+        """Returns the statements to commit, and treats them as committed from then on."""
         rows = sorted((digest, *each) for digest, each in self._new.items())  # in the table's own order
         out = list(self._conflicts)
         for at in range(0, len(rows), IDS_AT_ONCE):

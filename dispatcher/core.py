@@ -1,20 +1,21 @@
 """The dispatcher's logic: turns blocks into batches and outcomes into the ledger, without files, sockets or clocks.
 
-Theory of operation. An event is a row of a table (``OpenEvents``), and one part has it at each point of its life:
+Theory of operation. An event is a row of a table (``OpenEvents``), and belongs to one part at a time:
 
-- ``intake`` makes rows of a block's events, in a ``Stretch`` of their log (``logs``);
+- ``intake`` turns a block's events into rows, in a ``Stretch`` of their log (``logs``);
 - ``queues`` hands them out in batches, some after a look-up in the registry. Outcomes come back (``Core.answered``)
   in any order;
-- ``counting`` takes an event with a verdict, and ends its row;
-- ``waiting`` has one without until its next try: first in memory, then, when its stretch has been held for too long
-  or memory is short, as a row of the retry store;
-- ``committing`` returns the content of the next transaction: the offset of a log moves past the stretches at its
-  front that have nothing left in memory, together with their counts.
+- ``counting`` counts an event that has a verdict, and frees its row;
+- ``waiting`` keeps an event without a verdict until its next try: first in memory, later as a row of the retry store
+  if its stretch has been held too long or memory is short;
+- ``committing`` returns the content of the next transaction: a log's offset moves past its first stretches once none
+  of their events is left in memory, and their counts are committed with it.
 
 Invariant: at each commit read = all verdicts + rows of the retry store (see ``ledger``): each line before an offset
-was counted as read exactly once, and each event of it is counted as a verdict or is a row. Lines after the offset are
-not counted, and are read again after a crash; the registry then answers with their earlier verdicts. If a log is read
-again (its stretches are ``repeated``), nothing is sent before it is known which lines were counted (``lookups``).
+was counted as read exactly once, and its event either is counted under a verdict or is a row. Lines after the offset
+are not counted, and are read again after a crash; the registry then answers with their earlier verdicts. If a log is
+read again (its stretches are ``repeated``), its events are sent only after a look-up has shown which lines were
+counted (``lookups``).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _VERDICTS = frozenset(range(_JOINED, _REJECTED + 1))
 
 
 class Core:
-    """Wires the parts, makes batches, and passes their outcomes on.
+    """Connects the parts: makes batches, and passes outcomes to the part concerned.
 
     Times: ``now_ns`` wall clock, ``now`` monotonic seconds.
     """
@@ -75,9 +76,9 @@ class Core:
     ) -> None:
         """``random``: uniform in [0, 1). ``highs`` to ``retry_bytes``: as in ``State``.
 
-        ``homes``: the datacentres that share the work; ``None`` if there is only one. ``shares``: ``None`` if all
-        events are equal. ``identical_copies``, ``uncertainty_ns``: as in ``engine.Options``. ``seen``: as in
-        ``Intake``.
+        ``homes``: the datacentres that share the work; ``None`` if there is only one. ``shares``: limits catch-up;
+        ``None`` if old events are treated like fresh ones. ``identical_copies``, ``uncertainty_ns``: as in
+        ``engine.Options``. ``seen``: as in ``Intake``.
         """
         patience = rules.patience
         shares = shares or Shares(1.0, 0)
@@ -124,7 +125,7 @@ class Core:
         return Batch(rows, events, waiting.read_past_ns, patient, waiting.recent.number, stretches)
 
     def next_due(self, wait_s: float) -> float | None:
-        """Returns when an event is due again, or has waited ``wait_s`` for a batch to fill. Monotonic seconds."""
+        """Returns when the next event is due, or has waited ``wait_s`` for a batch to fill. Monotonic seconds."""
         dues = (self.waiting.room.next_due(), self.queues.fresh_due(wait_s))
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(due, self.queues.gathered_at)
@@ -172,7 +173,7 @@ class Core:
             self.waiting.wait(batch, outcomes, waits & gone, answers.overloaded, now_ns, now, gone=True)
 
     def looked_up(self, rows: RowIndexes, owners: Verdicts, absent: RowIndexes, now: float) -> None:
-        """Handles a look-up's answer: the registry knows the events of ``rows`` but not those of ``absent``."""
+        """Handles a look-up's answer: the registry knows the ids of ``rows``, and not the ids of ``absent``."""
         table, counting = self._table, self.counting
         if self._homes is not None:
             tells = ~counting.were_read(rows) & table.counts_as_evidence(rows)

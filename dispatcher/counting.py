@@ -1,7 +1,7 @@
-"""Counts the outcome of each event once, in the column of the ledger that its verdict means. Pure.
+"""Counts each event's outcome once, in its verdict's column of the ledger. Pure.
 
-The row of a counted event ends. Counts of a stretch are committed with the offset that passes it, those of a row of
-the retry store with the row's deletion.
+Counting an event frees its row. A stretch's counts are committed when its log's offset moves past it; the count of a
+row of the retry store is committed when that row is deleted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Counting:
         self.retimed: Retimed | None = None  # the first one since this was last taken out, to be reported
 
     def take_out(self) -> Changes:
-        """Returns the changes for rows of the retry store since the last call."""
+        """Returns the changes to rows of the retry store since the last call."""
         changes, self._of_rows = self._of_rows, Changes()
         return changes
 
@@ -52,7 +52,7 @@ class Counting:
         self.live[Verdict.READ] += len(times)
 
     def reject_unread(self, stretch: Stretch, now_ns: int) -> None:
-        """Rejects the ``unread`` lines of a stretch, once the lines counted before are known."""
+        """Rejects a stretch's ``unread`` lines. Call it once the lines counted before a crash are known."""
         if stretch.rewritten and not stretch.whole:
             return
         for offset, record, reason in stretch.unread:
@@ -67,7 +67,7 @@ class Counting:
         stretch.unread = []
 
     def were_read(self, rows: RowIndexes) -> Mask:
-        """Returns the lines that were counted when they were first read."""
+        """Returns a mask of the rows whose lines were already counted when first read."""
         before = np.zeros(len(rows), np.bool_)
         for stretch, which in self.table.by_stretch(rows):
             if stretch is not None and stretch.counted_to > stretch.begin:
@@ -75,7 +75,7 @@ class Counting:
         return before
 
     def reread(self, rows: RowIndexes) -> None:
-        """Ends the rows of lines that were counted when first read; they do not count as read again."""
+        """Frees rows of lines that were counted when first read; they are not counted as read again."""
         for stretch, which in self.table.by_stretch(rows):
             assert stretch is not None
             stretch.cells.subtract(cells(self.table.times[rows[which]], Verdict.READ))
@@ -83,7 +83,7 @@ class Counting:
         self.count(rows, np.full(len(rows), Verdict.REREAD, np.uint8))
 
     def _first_times(self, rows: RowIndexes) -> RowIndexes:
-        """Returns the lines that were not read before."""
+        """Frees the rows of lines that were counted before; returns the others, as indices into ``rows``."""
         before = self.were_read(rows)
         if not before.any():
             return np.arange(len(rows))
@@ -92,14 +92,14 @@ class Counting:
 
     # -- verdicts ----------------------------------------------------------------------------------------------------
     def of_others(self, owners: Verdicts) -> Mask:
-        """Returns which ids another datacentre owns."""
+        """Returns a mask of the ids that another datacentre owns."""
         names = owners.datacentres
         own = names.index(self.datacentre) if self.datacentre in names else len(names)
         other: Mask = owners.owner_datacentres != own
         return other
 
     def taken(self, rows: RowIndexes, owners: Verdicts, same_line: Mask) -> None:
-        """Handles ids that were registered before under other tokens; ``same_line``: as in ``JoinAnswers``."""
+        """Counts events whose ids were registered under other tokens. ``same_line``: as in ``JoinAnswers``."""
         first = self._first_times(rows)
         if not len(first):
             return
@@ -114,7 +114,7 @@ class Counting:
         self.count(rows[first], verdicts[first])
 
     def _retime(self, rows: RowIndexes, owners: Verdicts, which: RowIndexes) -> None:
-        """Counts lines whose ids were registered by other lines with other event times."""
+        """Counts lines whose ids were registered with event times too far from theirs."""
         table = self.table
         # Two clocks within the permitted uncertainty may give one event different times.
         times, registered = table.times[rows[which]], owners.owner_times[which]
@@ -137,7 +137,7 @@ class Counting:
             )
 
     def late(self, rows: RowIndexes, now_ns: int) -> None:
-        """Handles events below the boundary: this datacentre claims them as late (protocol rule 10)."""
+        """Exports and counts events below the boundary as late: this datacentre claims them (protocol rule 10)."""
         rows = rows[self._first_times(rows)]
         if not len(rows):
             return
@@ -155,14 +155,14 @@ class Counting:
             self.logs.weigh(stretch, len(export.line))
 
     def apart(self, rows: RowIndexes, verdict: Verdict) -> None:
-        """Updates the counts that the ledger keeps in addition to those of verdicts."""
+        """Counts events in a column that the ledger keeps in addition to the verdicts."""
         self.live[verdict] += len(rows)
         for stretch, which in self.table.by_stretch(rows):
             into = self._of_rows.cells if stretch is None else stretch.cells
             into.update(cells(self.table.times[rows[which]], verdict))
 
     def count(self, rows: RowIndexes, verdicts: U8) -> None:
-        """Counts events that have their verdicts, and ends their rows."""
+        """Counts events under their verdicts, and frees their rows."""
         times = self.table.times[rows]
         for stretch, which in self.table.by_stretch(rows):
             some = verdicts[which]

@@ -117,7 +117,7 @@ def lock_state(path: Path, wait_s: float = 0.0) -> int:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Opens the state, creating it if necessary. The caller holds its lock. Raises StateError, sqlite3.Error."""
+    """Opens the database, creating it if necessary. The caller holds its lock. Raises StateError, sqlite3.Error."""
     fresh = not path.exists() or path.stat().st_size == 0
     if fresh:
         _make(path)
@@ -135,7 +135,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    """Creates an empty state and renames it into place when complete, as readers may open it at any moment."""
+    """Creates an empty database and renames it into place once complete, as readers may open it at any moment."""
     new = path.with_name(path.name + ".new")
     # SQLite would replay the log of a lost database into the one that takes its place.
     for stale in (new, *(path.with_name(path.name + tail) for tail in TAILS)):
@@ -146,13 +146,14 @@ def _make(path: Path) -> None:
 
 
 def fill(db: sqlite3.Connection) -> None:
-    """Turns an empty database into an empty state, in one transaction."""
+    """Creates the schema in an empty database, in one transaction."""
     db.executescript(f"BEGIN EXCLUSIVE; {_SCHEMA} COMMIT; PRAGMA journal_mode=WAL;")
 
 
 def check_marks(db: sqlite3.Connection, path: Path, schema: str = "") -> None:
-    """Raises StateError if this is not a state of this version. ``schema``: name of an attached database, with a
-    dot."""
+    """Raises StateError if this is not a dispatcher's state of this version. ``schema``: an attached database's name
+    and a dot.
+    """
     marks = [db.execute(f"PRAGMA {schema}{mark}").fetchone()[0] for mark in ("application_id", "user_version")]
     if marks[0] != APPLICATION_ID:
         raise StateError(str(path), "is not a dispatcher's state", "name another state directory")
@@ -211,7 +212,7 @@ _READ_TOGETHER = ("meta", "logs", "retries", "waiting", "claims", "ledger", "cov
 
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """Opens a state for reading, with the rows of all dispatchers; a transaction sees each as of one moment.
+    """Opens the databases of all dispatchers for reading, as one; a transaction sees a snapshot of each.
 
     ``path``: STATE_NAME in its directory. Raises StateError.
     """
@@ -248,7 +249,7 @@ def _uri(path: Path, mode: str) -> str:
 
 
 def read_ledger_from(db: sqlite3.Connection) -> Ledger:
-    """Returns the counts, with the retry store's rows as pending, as of one moment."""
+    """Returns the counts, with the retry store's rows as pending, from one snapshot."""
     with reading(db):
         counts = db.execute("SELECT hour, verdict, sum(count) FROM ledger GROUP BY hour, verdict").fetchall()
         # Division in SQLite rounds towards 0, while the ledger's hours before 1970 round towards minus infinity.
@@ -296,10 +297,10 @@ ROWS_AT_ONCE = 10_000
 
 
 def read_standing(path: Path, take: Callable[[Sequence[bytes]], None]) -> list[tuple[str, int, str]]:
-    """Returns (identity, offset, path) of each log, as of one moment: before the offset everything has a verdict or
-    waits.
+    """Returns (identity, offset, path) of each log, from one snapshot: events before the offset have a verdict or
+    wait.
 
-    The path is that of the last read. ``take`` receives the digests of waiting events, some at a time. Raises
+    The path is where the log was last read. ``take`` receives the digests of waiting events, some at a time. Raises
     StateError.
     """
     with opened(path) as db, reading(db):

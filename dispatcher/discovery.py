@@ -1,4 +1,4 @@
-"""Finds the joiners of a datacentre and follows them: the shell around ``joiner_set``."""
+"""Finds a datacentre's joiners and keeps the list current: the shell around ``joiner_set``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Found(Joiner, Protocol):
         """True if the joiner reports that it serves; ``None`` if it does not answer within ``timeout`` seconds."""
 
     async def close(self) -> None:
-        """Closes the connection; the outcome of calls in flight is then unknown."""
+        """Closes the connection. Calls in flight end with an unknown outcome."""
 
 
 class Here(Joiner, Protocol):
@@ -64,7 +64,7 @@ ListSlots = Callable[[], Awaitable[Sequence[KnownSlot] | Refusal]]
 
 @dataclass(eq=False)
 class Discovery:
-    """Finds the joiners of one dispatcher engine. ``run`` it on the engine's event loop."""
+    """Keeps one dispatcher engine supplied with joiners. ``run`` it on the engine's event loop."""
 
     joiners: JoinerSet
     list_slots: ListSlots
@@ -145,7 +145,7 @@ class Discovery:
             self._begin(self._end(joiner, target, gone=removed.gone))
 
     async def _end(self, joiner: Found, target: Target, *, gone: bool) -> None:
-        """Waits for the joiner's calls to end; they have time-outs."""
+        """Waits for calls in flight, which time out, then closes the connection."""
         try:
             waits = not gone
             while waits:

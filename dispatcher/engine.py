@@ -1,7 +1,7 @@
 """The dispatcher's shell: follower, joiners, registry, database and clock around the core. One event loop.
 
-Database and core are changed together without yielding in between, so a crash or a cancellation never comes between
-``changes`` and their commit. The follower is read in line: a block costs less than passing it to a thread.
+Database and core are changed together without yielding, so no crash or cancellation separates ``changes`` from their
+commit. The follower is read on the event loop: reading a block costs less than a hand-over to a thread.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ COMMIT_TIME = "commit time"  # its name in log lines about troubles
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A dispatcher's options. ``once``: end when everything read has a verdict, or cannot get one in this run."""
+    """A dispatcher's options. ``once``: stop once every event read has a verdict or cannot get one in this run."""
 
     once: bool = False
     in_flight: int = 8  # batches per joiner
@@ -139,8 +139,8 @@ class DispatcherEngine:
     ) -> None:
         """The caller opens and closes follower, state and exports. ``who``: the dispatcher's name in messages.
 
-        ``watcher`` notifies the follower of changes; ``None`` means polling. ``sources``: used for reading again;
-        ``None`` disables this.
+        ``watcher`` notifies the follower of changes; ``None`` means polling. ``sources``: where logs are reread;
+        ``None`` disables rereading.
         """
         clock, homes, limits, options = world.clock, world.homes, policy.limits, policy.options
         if not world.joiners and world.discovery is None:
@@ -244,7 +244,7 @@ class DispatcherEngine:
         return self._core
 
     def status(self, *, conflicts: bool = False) -> Status:
-        """Returns the current figures. ``conflicts``: also looks for lines with another line's id; may be slow."""
+        """Returns the current figures. ``conflicts``: also finds different lines with one id; may be slow."""
         found = self._contents.found() if conflicts and self._contents is not None else (0, None)
         counts = self._before.copy()
         counts.update(self._core.counting.live)
@@ -289,7 +289,7 @@ class DispatcherEngine:
 
     # -- the loop ---------------------------------------------------------------------------------------------------
     async def run(self) -> None:
-        """Runs until ``stop``, or with ``once`` until done. All verdicts so far are then committed."""
+        """Runs until ``stop`` or, with ``once``, until done. All verdicts are committed when it returns."""
         asking = [asyncio.create_task(self._store.run())]
         if self._homes is not None and self._world.measure is not None:
             asking.append(asyncio.create_task(self._follow_commit_time(self._homes, self._world.measure)))
@@ -335,7 +335,7 @@ class DispatcherEngine:
             await until(self._wake, pause)
 
     def _look_at_clock(self, now_ns: int) -> None:
-        """Checks if the clock is behind a time it showed before, in this process or an earlier one."""
+        """Warns if the clock is behind a time it has shown before, and makes waiting events due."""
         back_ns, self._clock_ns = self._clock_ns - now_ns, now_ns
         if back_ns > max(CLOCK_BACK_NS, self._core.intake.rules.patience.slack_ns):
             self._log.warning(
@@ -347,7 +347,7 @@ class DispatcherEngine:
             self._retries.clock_went_back(now_ns)
 
     def _tell_early(self, batch: Batch, are_early: Mask, now_ns: int) -> None:
-        """With --once, reports events that the registry does not accept yet, except those due within moments."""
+        """Warns that events are newer than the clock, unless they are due within seconds. For --once."""
         early = np.flatnonzero(are_early)
         newest = batch.events.row(int(early[batch.events.times[early].argmax()]))
         if newest.event_time_ns <= now_ns + TOO_NEW_ONCE_S * NS_PER_S:
@@ -383,7 +383,7 @@ class DispatcherEngine:
         return self._store.may_read and not self._read_to_end
 
     async def _read(self) -> bool:
-        """Scans if it is time to, and takes blocks for a while. Returns True if it took any."""
+        """Scans if it is time to, and reads blocks for a while. Returns True if it read any."""
         if not self._may_read:
             return False
         begun = now = self._clock.monotonic()
@@ -430,7 +430,7 @@ class DispatcherEngine:
         self._core.queues.look_first = asks or self._options.look_ups is LookUpPolicy.ALWAYS
 
     async def _take(self, blocks: Sequence[Block]) -> None:
-        """Parses blocks, and sends ready events in between, so that joiners have work while the rest is parsed."""
+        """Parses blocks, and sends ready events meanwhile, so that joiners have work while the rest is parsed."""
         self._store.wanted()
         if self._world.compare_first and not self._compared:
             await self._compare_first(blocks[0])
@@ -456,7 +456,7 @@ class DispatcherEngine:
                 self._begin(self._settle_repeated(question) if repeated else self._settle(question))
 
     async def _compare_first(self, block: Block) -> None:
-        """Raises AdapterError if another process computes other headers for a run's first records."""
+        """Raises AdapterError if another process computes different headers for the first records of this run."""
         from photon.adapters.testkit.first_records import FirstRecords  # only runs with user code need it
         from photon.adapters.testkit.other_process import NotThere
 
@@ -485,7 +485,7 @@ class DispatcherEngine:
         return not self._stopping
 
     async def _read_last(self) -> None:
-        """With --once, scans once more when all was read, then accepts unfinished last lines of files at rest."""
+        """Scans once more, then reads last lines that have no line end. For --once, when all else was read."""
         self._follower.scan()
         if not self._follower.caught_up():
             return
@@ -513,7 +513,7 @@ class DispatcherEngine:
         return sent
 
     def _patience_s(self) -> tuple[bool, float]:
-        """Returns (nothing more can be read now, how long fresh events wait for others)."""
+        """Returns (whether nothing more can be read now, seconds that fresh events wait for a batch to fill)."""
         if self._read_to_end or not self._core.intake.room():
             return True, 0.0
         flush, wait_s = self._follower.caught_up(), self._limits.batch_wait_s
@@ -569,7 +569,7 @@ class DispatcherEngine:
         self._choose_look_first()
 
     async def _settle_repeated(self, question: Batch) -> None:
-        """Looks up reread events. None of them is sent before it is known which were counted."""
+        """Looks up reread events. Sends none of them until it is known which ones were counted."""
         while not self._stopping and self._failure is None:
             if self._core.logs.clear(question.stretches):
                 # Ask the store first: a row leaves it only after its verdict exists.
@@ -587,7 +587,7 @@ class DispatcherEngine:
             await asyncio.sleep(self._options.commit_s)
 
     async def _follow_commit_time(self, homes: Homes, measure: Measure) -> None:
-        """Keeps the head start in line with the registry's commit time, which is unknown before the first commit."""
+        """Adapts the head start to the registry's commit time, which is unknown before the first commit."""
         pauses = BackOff(self._options.first_measure_s, self._options.measure_s).pauses()
         while True:
             pause_s = next(pauses)
@@ -603,7 +603,7 @@ class DispatcherEngine:
 
     # -- committing -------------------------------------------------------------------------------------------------
     def _commit(self, now: float, *, store_all: bool = False, at_once: bool = False) -> bool:
-        """Commits all changes so far. Returns True if anything changed besides the claim."""
+        """Commits all changes so far. Returns True if more than the claim changed."""
         counting, committing = self._core.counting, self._core.committing
         if counting.retimed is not None and now >= self._next_retimed:
             tell_retimed(self._log, counting.retimed, counting.live[Verdict.RETIMED])

@@ -13,10 +13,10 @@ class StateError(PhotonError):
 
 
 class DamagedState(StateError):
-    """The bytes of the state were corrupted."""
+    """The dispatcher's durable state is corrupt."""
 
 
 class RuleError(StateError):
-    """The state was written under other rules than the configured ones: fix the configuration."""
+    """The state was written under different rules from the configured ones: fix the configuration."""
 
     exit_code = 2

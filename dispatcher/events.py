@@ -1,4 +1,4 @@
-"""Stretches of the logs whose events are processed together, and batches for joiners. Pure.
+"""Stretches of logs, whose events are committed together, and batches for joiners. Pure.
 
 The log's offset advances over a ``Stretch`` only when each of its events has a verdict or is in the retry store.
 """
@@ -42,7 +42,7 @@ class Batch:
 
     @property
     def repeated(self) -> bool:
-        """True if its events may have been counted already, or may be waiting in the retry store."""
+        """True if this rereads a log: its events may have been counted, or wait in the retry store."""
         return bool(self.stretches) and self.stretches[0].repeated
 
 
@@ -116,8 +116,7 @@ class Stretch:
             self.newest_ns = max(self.newest_ns, int(times.max()))
 
     def passed(self) -> Span:
-        """Returns the stretch as ``replay.coverage`` records it, once the log's offset has moved past it.
-
-        There, a log that is read in parts is one log.
+        """Returns the span that ``replay.coverage`` records for a passed stretch. Parts of one log have one identity
+        there.
         """
         return Span(self.identity.partition("@")[0], self.begin, self.end, self.oldest_ns, self.newest_ns)

@@ -1,13 +1,13 @@
 """Writes the rejected and late logs: each line exactly once, regardless of crashes.
 
 A line enters the outbox in the transaction that counts its event, and gets a number there. It is then written to a
-published log (``photon.outputs.log.writer``), which records the number up to which it has been published, and then it
-leaves the outbox. A start drops published lines from the outbox, and writes the rest, the same bytes.
+published log (``photon.outputs.log.writer``), which records the last published number, and removed from the outbox.
+At a start, published lines are dropped from the outbox and the others are written.
 
-Readers have seen the published log, so it takes precedence: a lost or older database continues after it. If published
-lines are lost instead, the start is refused.
+Readers may have seen the published log, so it takes precedence: a lost or older database continues after its last
+line. If published lines are missing instead, the dispatcher refuses to start.
 
-Each dispatcher has an outbox and files of its own, which belong to the holder of the lock on its database.
+Each dispatcher has its own outbox and files; only the holder of its database's lock may change them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOGS = (REJECTED, LATE)
 def log_of(
     disk: Disk, output: Path, published: Path, partition: Partition, roll_bytes: int = ROLL_BYTES
 ) -> LogWriter:
-    """Returns the published log of a dispatcher, not loaded yet. ``published``: the state directory."""
+    """Returns a dispatcher's published log, without loading it. ``published``: the state directory."""
     name = partition.named("dispatcher")
     return LogWriter(disk, output, published / EXPORTS_DIRECTORY / name, name, LOGS, roll_bytes=roll_bytes)
 

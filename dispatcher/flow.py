@@ -3,13 +3,12 @@
 A joiner can be in trouble in three ways:
 
 - it *failed* (the call broke, or it gave no verdict for a whole batch): it gets nothing for a time that grows with
-  each consecutive failure, then a probe of one small batch. Not all joiners are excluded: while none is well, each is
-  tried again after ``LAST_S`` at the latest. A problem of all, say with the registry or event store, makes none of
-  them an outlier;
+  each consecutive failure, then one small batch as a probe. While no joiner is well, each is tried again after
+  ``LAST_S`` at the latest: the cause is then probably common to all, such as the registry or the event store;
 - it is *overloaded*: it gets nothing for a moment, then one batch;
-- it *owes* an answer for so long that it may have died silently: no more, while another one is prompt.
+- it *owes* an answer for so long that it may have died: it gets nothing while another joiner is well.
 
-One that is merely slow has more outstanding than the others, so it loses most choices and gets what it can handle.
+A joiner that is merely slow has more events outstanding, so it is seldom chosen, and gets what it can handle.
 """
 
 from __future__ import annotations
@@ -59,9 +58,9 @@ class Target:
 class Flow:
     """Chooses joiners. ``in_flight``: batches outstanding per joiner. ``random``: uniform in [0, 1).
 
-    ``soon``: how long an answer may take, in seconds; ``None`` if nobody else works on the same events. Events that
-    wait at a joiner longer than needed to keep it busy may be taken by another datacentre in the meantime: that work
-    is wasted when the two datacentres meet at one place of the logs.
+    ``soon``: how long an answer may take, in seconds; ``None`` if nobody else works on the same events. Events queued
+    at a joiner beyond what keeps it busy may be joined by another datacentre meanwhile, which wastes work when both
+    read the same part of the logs.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class Flow:
         return sum(target.outstanding for target in (*self.targets, *self._leaving))
 
     def choose(self, now: float) -> Target | None:
-        """Reserves a place at a joiner, if there is one. Call ``sent`` afterwards; ``answered`` frees the place."""
+        """Reserves a place at a free joiner, if any. Call ``sent`` afterwards; ``answered`` frees the place."""
         free = self._free(now)
         if not free:
             return None
@@ -135,7 +134,7 @@ class Flow:
         return target.away_until
 
     def sent(self, target: Target, events: int, now: float) -> None:
-        """Notes how many events go to the reserved place; 0 for none."""
+        """Notes how many events were sent to the reserved place. 0 gives it back."""
         if events:
             target.events += events
             target.sent[now] += 1
@@ -143,7 +142,7 @@ class Flow:
             target.outstanding -= 1
 
     def answered(self, target: Target, events: int, answers: JoinAnswers | None, sent_at: float, now: float) -> None:
-        """Handles the outcome of a batch sent at ``sent_at``. ``answers`` is ``None`` if the call itself failed."""
+        """Handles the outcome of a batch sent at ``sent_at``. ``answers`` is ``None`` if the call failed."""
         if self._soon is not None:
             self._adapt(target, sent_at, now, self._soon())
         target.outstanding -= 1
@@ -163,16 +162,16 @@ class Flow:
             target.away_until = now  # it may have been tried early
 
     def _failed(self, target: Target, sent_at: float, now: float) -> None:
-        """Counts calls that break together as one failure: they were sent before the first one failed."""
+        """Counts a failure. A call sent before the last failure does not count again: they broke together."""
         if not target.failures or sent_at >= target.failed_at:
             target.failures += 1
             target.failed_at = now
             target.away_until = now + EJECTION.delay(target.failures, self._random)
 
     def company_s(self, batch_wait_s: float) -> float:
-        """Returns how long a newly read event waits for others; it waits longer while more batches are in flight. A
-        batch costs a machine the same regardless of its size, and events wait for the small batches before them. If
-        none is in flight, an event is sent at once; if many are, it takes long anyway.
+        """Returns how many seconds a newly read event waits for a batch to fill: longer while more batches are in
+        flight. Small batches cost as much as large ones, and delay later events. If none is in flight, an event is
+        sent at once; if many are, it is slow anyway.
         """
         return batch_wait_s * min(self.outstanding / max(1, len(self.targets)), COMPANY_MOST)
 
@@ -186,7 +185,7 @@ class Flow:
         return PROBE_EVENTS if target.failures and len(self.targets) > 1 else self._batch_events
 
     def _adapt(self, target: Target, sent_at: float, now: float, soon: float) -> None:
-        """Raises the joiner's limit while answers come soon and use it; else lowers it, once for all in flight."""
+        """Raises the joiner's limit if it is used and answers come soon; else lowers it, once per round trip."""
         if now - sent_at > soon:
             if sent_at >= target.slowed_at:
                 target.limit = max(IN_FLIGHT_LEAST, target.limit * SLOWER)
@@ -208,7 +207,7 @@ class Flow:
 
 
 def _useless(answers: JoinAnswers) -> bool:
-    """True if the joiner gave no verdict for a whole batch. It is not to blame if the registry does not answer."""
+    """True if the joiner gave no verdict for a whole batch, unless because the registry does not answer."""
     verdicts = answers.verdicts
     if len(verdicts) < USELESS_EVENTS or not answers.useless:
         return answers.failed

@@ -1,13 +1,13 @@
-"""Decides which datacentre an event belongs to, and whether it can be left to it. Pure (paper, section 3.2.2).
+"""Decides which datacentre an event belongs to, and whether to leave the event to it. Pure (paper, section 3.2.2).
 
-Every datacentre reads every event, and each would join all of them: the registry lets one win, and the other's work
-is wasted. So each event has a *home*, found by rendezvous hashing of its digest over the datacentres of the
+Every datacentre reads every event. If each joined all of them, the registry would let one win, and the others' work
+would be wasted. So each event has a *home*, found by rendezvous hashing of its digest over the datacentres of the
 deployment: the home takes it at once; the others wait for a *head start*, look it up, and take it if it is still
 absent.
 
-Datacentres do not report their health. Whether one is trusted with its events follows from the outcomes of those that
-were left to it: registered by it in time, or still absent and joined by us. One that is not trusted gets no head
-start, except for a few *probes*: when those are registered in time again, trust returns.
+Datacentres do not report their health. A datacentre is trusted as long as it registers events left to it in time, so
+that we need not join them. Without trust it gets no head start, except for a few *probes*: once it registers those in
+time, it is trusted again.
 
 Nothing here is needed for correctness: the registry decides, and a wrong guess costs a wasted join or a wait of one
 head start. Two datacentres may therefore disagree about a third, and about each other.
@@ -77,7 +77,7 @@ class HomeStatus:
 
 
 class Share:
-    """The share of bad outcomes among recent ones; older ones count less and less. Takes groups in any order."""
+    """The share of bad outcomes among recent ones: older outcomes count less and less. Takes groups in any order."""
 
     def __init__(self, memory: int) -> None:
         self._keep = 1.0 - 1.0 / memory
@@ -100,8 +100,7 @@ class Trust:
         self._changed_at = float("-inf")
 
     def observe(self, in_time: int, missed: int, ahead: int, now: float, grace_s: float) -> None:
-        """Adds events left to it: ``in_time`` of them were taken by it, ``missed`` had to be joined here.
-
+        """Adds events left to the datacentre: it took ``in_time`` of them, and ``missed`` had to be joined here.
         ``ahead``: other events that it had registered before we read them.
         """
         self.in_time += in_time
@@ -126,9 +125,9 @@ class Trust:
 class HeadStart:
     """The time for which events are left to their home: as configured, or derived from the registry's commit time.
 
-    The commit time does not include queues and joiners; the home's are assumed to be like ours, so it gets at least
-    the time that our own events take. If it needs more, events are retried too early and joined twice; then the head
-    start is extended.
+    The commit time excludes queues and joiners; the home's are assumed to be as fast as ours, so the head start is at
+    least the time our own events take. If the home needs longer, events are joined twice, and the head start is
+    extended.
     """
 
     def __init__(self, configured_s: float | None = None) -> None:
@@ -146,17 +145,17 @@ class HeadStart:
         return min(self._unstretched * self._stretch, MOST_S)
 
     def measured(self, commit_s: float) -> None:
-        """Takes the registry's commit time: from a registration's request until every datacentre could know of it."""
+        """Sets the registry's commit time: seconds from a request to register until every datacentre can see it."""
         self._base = min(max(COMMITS * commit_s, LEAST_S), MOST_S)
 
     @property
     def least_s(self) -> float:
-        """The head start of events that we take from their home only when there is nothing else to do."""
+        """The head start of events that we take from their home only when otherwise idle."""
         return self._configured if self._configured is not None else min(self._unstretched, MOST_S)
 
     @property
     def yielded_s(self) -> float:
-        """The time for which yielded events are left: by then, others that take them at once have registered them."""
+        """The time for which yielded events are left: enough for a datacentre that takes them at once."""
         return min(max(self._base, OWN_TIMES * self._usual_s), MOST_S)
 
     @property
@@ -165,16 +164,16 @@ class HeadStart:
 
     @property
     def answer_s(self) -> float:
-        """The time a joiner may take to answer: less in flight would not keep it busy."""
+        """The time in which a joiner should answer; if fewer events were in flight, it would be idle."""
         return max(ANSWER_S, ANSWER_COMMITS * self._base / COMMITS)
 
     def took(self, seconds: float) -> None:
-        """Notes that the slowest of some of our own events took ``seconds`` from its turn to its verdict."""
+        """Notes how long the slowest of some of our own events took from its turn to its verdict."""
         self._own_s = seconds if seconds > self._own_s else self._own_s + (seconds - self._own_s) * OWN_FADES
         self._usual_s *= USUAL_STEP if seconds > self._usual_s else 1 / USUAL_STEP  # approximates their median
 
     def observe(self, left: int, wasted: int) -> None:
-        """Notes ``left`` events left to others; ``wasted`` were joined here and then found taken by them."""
+        """Notes ``left`` events left to others, and ``wasted`` joins of events that others had registered."""
         self._seen += left
         self._wasted += wasted
         if self._seen < STRETCH_EVENTS:
@@ -189,7 +188,7 @@ class HeadStart:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """For each event: the number of datacentres that it waits for (0: it is taken at once), and the first of them."""
+    """Each event's rank, the number of datacentres it waits for (0: it is taken at once), and the first of them."""
 
     ranks: npt.NDArray[np.int64]
     homes: npt.NDArray[np.int64]  # a datacentre's number, NOBODY if the rank is 0
@@ -211,7 +210,7 @@ class Evidence:
 
 class Homes:
     def __init__(self, own: str, datacentres: Iterable[str], head_start: HeadStart | None = None) -> None:
-        """``datacentres``: all that join the same events, with or without ours."""
+        """``datacentres``: all that join the same events; ours may be omitted."""
         self.names: Sequence[str] = sorted({own, *datacentres})
         self.own = self.names.index(own)
         digests = (blake2b(name.encode(), digest_size=8).digest() for name in self.names)
@@ -230,7 +229,7 @@ class Homes:
     def wait_s(self, rank: int, *, backlog: bool) -> float:
         """Returns how long an event of this rank is left to others; 0 if it is yielded.
 
-        The second in line also waits for the first one's substitute.
+        The second substitute also waits for the first one.
         """
         if not rank:
             return self.head_start.yielded_s
@@ -294,7 +293,7 @@ class Homes:
         return evidence
 
     def of_look_ups(self, tells: Mask, left_to: I64, digests: npt.NDArray[np.void], owners: Verdicts) -> Evidence:
-        """Returns the evidence from known events and their owners; ``tells`` excludes events read before."""
+        """Returns the evidence from registered events that a look-up found; ``tells``: as in ``of_answers``."""
         evidence = Evidence()
         if not len(left_to):
             return evidence
@@ -316,7 +315,7 @@ class Homes:
         return owners
 
     def observe(self, evidence: Evidence, now: float, *, backlog: bool = False) -> None:
-        """Learns from answers. ``backlog``: events from a backlog, where datacentres meet for other reasons."""
+        """Updates trust and head start. ``backlog``: the events were behind, so the head start is not adapted."""
         grace = max(GRACE_S, 2 * self.head_start.seconds)
         left = 0
         for number, trust in self._trusts.items():
@@ -350,7 +349,7 @@ def _probes(words: U64) -> npt.NDArray[np.bool_]:
 
 
 def _mixed(words: U64, seed: np.uint64) -> U64:
-    """The last steps of splitmix64: with three or more datacentres, their orders must be independent."""
+    """Mixes words by the last steps of splitmix64, so that the orders of several datacentres are independent."""
     x = words ^ seed
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Turns blocks of the logs into events in memory: parses, counts and queues them. Pure."""
+"""Parses blocks of the logs into events in memory, and counts and queues the events. Pure."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _NO_FILE = LogFile("")
 
 @dataclass(frozen=True, slots=True)
 class LineRules:
-    """Turns lines of a block into events."""
+    """Parses a block's lines into events."""
 
     adapter: Adapter
     digester: Digester
     patience: Patience
 
     def parse(self, block: Block, records: list[bytes], offsets: list[int]) -> EventsRead:
-        """Returns some records of a block as events. Raises Retry if the adapter cannot read now."""
+        """Parses some records of a block into events. Raises Retry if the adapter cannot read now."""
         return events_of(block, records, offsets, self.adapter, self.digester, self.patience.at_first_ns)
 
     def events(self, block: Block) -> Events:
-        """Returns the readable events; the others were reported when they were first read."""
+        """Returns a block's readable events; unreadable lines were reported when they were first read."""
         return self.parse(block, *records_of(block)).events
 
 
@@ -60,7 +60,7 @@ class Intake:
         self.placed = False  # lines without ids of their own were read: so equal beginnings of two logs count once
 
     def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
-        """Takes a block into memory. A generator: iterate to its end; other work may be done between the steps."""
+        """Reads a block into memory, in steps: iterate to the end; other work may be done between steps."""
         stretch = self.logs.begin(block, now)
         for events in self.read(stretch, block, now_ns):
             self.queues.take(self.add(stretch, events, now_ns, now), now)
@@ -95,7 +95,7 @@ class Intake:
         self.counting.reject_unread(stretch, now_ns)
 
     def add(self, stretch: Stretch, events: Events, now_ns: int, now: float) -> RowIndexes:
-        """Adds events that were read and need a verdict."""
+        """Adds events of a stretch that need a verdict, and counts them as read."""
         since = self.first_read.at_ns(now_ns, now)
         count = len(events)
         rows = self.table.add(events, stretch, since)
@@ -110,7 +110,7 @@ class Intake:
     def redispatch(self, events: Events, first_read_ns: int, now: float) -> Stretch:
         """Adds events that were counted before, as events behind (``replay.redispatch``).
 
-        Returns a stretch of their own, which has none left when all have their new verdicts.
+        Returns their separate stretch; its ``left`` is 0 once all have new verdicts.
         """
         stretch = Stretch("", _NO_FILE, 0, 0, 0, now, whole=True, left=len(events), redispatched=Counter())
         rows = self.table.add(events, stretch, first_read_ns)

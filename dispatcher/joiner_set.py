@@ -2,17 +2,17 @@
 
 Any joiner serves any event, so joiners come and go without notice (paper, 3.3).
 
-The registry's list of slots has the process that opened each slot last, and its address. A *candidate* is an
-address in that list. It is asked for its health, and *used* once it serves. It is no longer used
+The registry lists for each slot the address of the process that opened it last. Each such address is a *candidate*:
+it is asked for its health, and *used* once it serves. It is no longer used
 
 - when it reports that it does not serve: it is shutting down, and answers batches in flight;
-- when it has answered neither health checks nor batches for ``FORGET_S`` while another joiner does: it is gone, the
-  outcome of its batches in flight is unknown, and they are sent again. If all are silent, this process or the
-  network may be at fault, and having none would be no better;
-- when it left the list: another process opened its slot, or the slot was retired.
+- when it has answered neither health checks nor batches for ``FORGET_S`` while another joiner does: it counts as
+  gone; its batches in flight have an unknown outcome, and are sent again. If all are silent, all stay in use: this
+  process or the network may be at fault;
+- when it is no longer listed: another process opened its slot, or the slot was retired.
 
-A joiner that does not serve stays a candidate and is asked again, less and less often while it is silent and another
-one is used. While the registry does not answer, the last list remains in force.
+A joiner that does not serve remains a candidate and is asked again; if it is silent and another is used, at growing
+intervals. While the registry does not answer, the last list is used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Heard(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A joiner that gets no more batches."""
+    """A joiner to remove from use."""
 
     address: str
     gone: bool  # the process is gone: batches in flight are not waited for
@@ -89,14 +89,14 @@ class JoinerSet:
         return Changes(remove=gone)
 
     def due(self, now: float) -> list[str]:
-        """Returns the joiners to ask now; call ``heard`` for each."""
+        """Returns the joiners whose health to ask now; call ``heard`` with each answer."""
         found = [address for address, each in self._known.items() if not each.asked and each.next <= now]
         for address in found:
             self._known[address].asked = True
         return found
 
     def answered(self, address: str, at: float) -> None:
-        """Notes an answer to a batch at that time: it is alive, even if its health answer is late."""
+        """Notes that a joiner answered a batch at ``at``: it is alive, even if its health answer is late."""
         candidate = self._known.get(address)
         if candidate is not None:
             candidate.answered = max(candidate.answered, at)

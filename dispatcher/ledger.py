@@ -6,12 +6,12 @@ Invariant, at every commit: read = joined + filtered + unmatched + late + reject
 - ``reread``: lines read a second time and counted already, with a verdict or as rows;
 - ``wasted``: joins thrown away because another datacentre registered first; these events are also elsewhere (or
   duplicates);
-- ``retimed``: of these two, events whose id came first with an event time more than ``clock.uncertainty`` away;
-- ``ambiguous``: events joined or rejected although several different primary records have their key;
-- ``unpaired``: unmatched events with a primary record of their key, because the two are outside the join's bounds.
+- ``retimed``: events counted as elsewhere or duplicate whose id was registered with an event time more than
+  ``clock.uncertainty`` away;
+- ``ambiguous``: events joined or rejected whose key several different primary records have;
+- ``unpaired``: unmatched events whose key has a primary record, but outside the join's time bounds.
 
-For a line that is read again after a crash the registry knows the verdict, not the reason: it is not included in the
-last two.
+Lines read again after a crash are missing in the last two: the registry knows their verdict but not the reason.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def cell(event_time_ns: int, verdict: int) -> int:
 
 
 def cells(times: I64, verdicts: U8 | int) -> list[int]:
-    """Returns the ``cell`` of each. ``verdicts``: one for all, or one per row."""
+    """Returns each event's ``cell``. ``verdicts``: a single one, or one per event."""
     if len(times) < _FEW:
         codes = repeat(verdicts) if isinstance(verdicts, int) else verdicts.tolist()
         return [ns // HOUR_NS << VERDICT_BITS | code for ns, code in zip(times.tolist(), codes, strict=False)]
@@ -94,7 +94,7 @@ class LedgerLine:
 
     @property
     def balance(self) -> int:
-        """read minus everything else: 0, or the ledger is wrong."""
+        """The number read minus all outcomes: 0 if the ledger is right."""
         return self.read - sum(self.verdicts.values()) - self.pending
 
     def apart(self) -> dict[str, int]:
@@ -109,14 +109,14 @@ class LedgerLine:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Counts by hour since the epoch, UTC; UNKNOWN_HOUR has the records without a readable event time."""
+    """Counts by event-time hour since 1970, UTC; records without a readable event time are in UNKNOWN_HOUR."""
 
     hours: Mapping[int, LedgerLine]
     total: LedgerLine
 
     @property
     def unbalanced(self) -> list[int]:
-        """Hours that do not balance; empty if all is well."""
+        """The hours that do not balance; none if the ledger is right."""
         return [hour for hour, line in self.hours.items() if line.balance]
 
 
@@ -134,7 +134,7 @@ def made(lines: Iterable[LedgerLine]) -> dict[Verdict, int]:
 
 
 def total_of(counts: Mapping[str, int]) -> LedgerLine:
-    """Builds a line from counts by name, as dispatchers report them; missing ones are 0."""
+    """Builds a line from counts by name, as dispatchers report them; missing counts are 0."""
     by_verdict: dict[int, int] = {verdict: counts.get(verdict.name.lower(), 0) for verdict in Verdict}
     return _line(by_verdict, counts.get("pending", 0))
 
@@ -158,6 +158,6 @@ def _line(counts: Mapping[int, int], pending: int) -> LedgerLine:
 
 
 def figures(counts: Mapping[int, int]) -> dict[str, Any]:
-    """Returns counts by verdict, under their names in log lines and reports."""
+    """Renames counts by verdict to their names in log lines and reports."""
     apart = {verdict.name.lower(): counts.get(verdict, 0) for verdict in APART}
     return {"verdicts": {verdict: counts.get(verdict, 0) for verdict in FINAL}, **apart}

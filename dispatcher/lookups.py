@@ -1,14 +1,14 @@
-"""Asks the registry before a joiner (paper, section 3.2, step 1): ids with a verdict need no joiner. Pure.
+"""Looks events up in the registry before they go to a joiner (paper, section 3.2, step 1): an id with a verdict needs
+no joiner. Pure.
 
-Worth its round trip if another datacentre has probably registered them: in catch-up, or with several pipelines.
+That is worth a round trip if another datacentre has probably registered them: in catch-up, or with several pipelines.
 
 Catch-up (``Backlog``) settles events that another datacentre has processed by the thousand. Sending an event to a
-joiner costs several times as much as finding out that it has a verdict. So while there is a backlog, all events of a
-reading are looked up at once, before any of them is sent; those without a verdict then proceed as usual (and are
-looked up again just before a joiner gets them). Logs that are read again are always handled like this: nothing is
-sent before the counted lines are known.
+joiner costs several times as much as a look-up. So while there is a backlog, all events of a reading are looked up
+together first; those without a verdict then proceed as usual (and are looked up again just before they are sent).
+Reread logs are always handled like this: nothing is sent until it is known which lines were counted.
 
-Invariant: a stretch is incomplete, and its log's offset stays before it, until its look-up is settled.
+Invariant: a log's offset does not move past a stretch until the stretch's look-up is settled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from photon.joiner.verdicts import tags_of
 
 
 class LookUpPolicy(enum.StrEnum):
-    """Decides when events just read are looked up. Those left to another datacentre are always looked up."""
+    """When newly read events are looked up. Events left to another datacentre always are."""
 
     NEVER = "never"  # one datacentre and a fresh state: there are no verdicts yet
     BACKLOG = "backlog"  # while there is a backlog (``Behind``), and asking pays if one datacentre works alone
@@ -45,7 +45,7 @@ STALL_S = 0.5  # a dispatcher that has not scanned its logs for this long, or ha
 
 
 class Behind:
-    """Decides if this dispatcher is behind the heads of its logs. Times: monotonic seconds."""
+    """Decides if this dispatcher is behind the ends of its logs. Times: monotonic seconds."""
 
     def __init__(self, *, several: bool) -> None:
         self._several = several
@@ -53,7 +53,7 @@ class Behind:
         self._looked_at: float | None = None
 
     def look(self, unread_bytes: int, caught_up: bool, now: float, head_start_s: float = 2 * STALL_S) -> bool:
-        """True if it is behind. Call after a scan, before reading. ``caught_up``: all the last scan found is read."""
+        """True if it is behind. Call between a scan and reading. ``caught_up``: all that was found is read."""
         if not self._several:
             return unread_bytes > BACKLOG_BYTES
         stalled = self._looked_at is not None and now - self._looked_at > min(STALL_S, head_start_s / 2)
@@ -84,12 +84,13 @@ def are_lines(events: Events, lines: Lines) -> Mask:
 def settle(
     core: Core, batch: Batch, found: Verdicts | None, now_ns: int, now: float, waiting: Lines = frozenset()
 ) -> RowIndexes:
-    """Counts events with a verdict and returns the others. Absent and unknown ones go on to a joiner.
+    """Counts events that have a verdict, and returns the rows of the others, which need a joiner.
 
     ``found`` is ``None`` if the registry did not answer. ``waiting``: lines of reread logs that are rows of the retry
-    store: they were counted before.
+    store, and so were counted before.
 
-    A reopened id is answered ABSENT, and a stale answer can only be absent, so no decision is wrong.
+    A wrong answer can only be a stale ABSENT, which sends the event to a joiner and so does no harm. Reopened ids are
+    ABSENT.
     """
     left = np.ones(len(batch), np.bool_)
     if waiting:
@@ -111,16 +112,16 @@ PROBE_EVERY = 16  # then one reading in this many tries it again
 
 
 def must_know(question: Batch, found: Verdicts | None) -> bool:
-    """True if a missing answer is needed to find where a log diverges."""
+    """True if answers are missing that are needed to find where a rewritten log diverges."""
     if not any(stretch.events and stretch.rewritten for stretch in question.stretches):
         return False
     return found is None or found.says(Answer.UNKNOWN)
 
 
 def divergences(question: Batch, found: Verdicts, waiting: Lines) -> dict[str, int]:
-    """Returns where reread logs (``rewritten``) diverge from the counted ones: at the first unknown line.
+    """Returns the offset where each ``rewritten`` log diverges from the lines counted: at its first unknown line.
 
-    Pass it to the core before the question is settled. ``waiting``: as for ``settle``.
+    Pass the offsets to ``OpenLogs.diverge`` before the question is settled. ``waiting``: as for ``settle``.
     """
     events = question.events
     known = is_present(found) | (found.outcomes == Answer.BELOW_BOUNDARY) | are_lines(events, waiting)
@@ -152,7 +153,7 @@ class Worth:
         return self._share >= WORTH
 
     def next(self) -> bool:
-        """True if the next stretch should be looked up first; now and then also to find out if it pays again."""
+        """True if the next stretch should be looked up first: if that pays, and once in a while as a probe."""
         if self.pays:
             return True
         self._passed += 1
@@ -168,7 +169,7 @@ class Worth:
 
 
 class Backlog:
-    """Takes a core's blocks during catch-up, and settles them. Times: ``now_ns`` wall clock, ``now`` monotonic s."""
+    """Reads blocks during catch-up, and settles their look-ups. Times: ``now_ns`` wall clock, ``now`` monotonic s."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -177,7 +178,7 @@ class Backlog:
         self.worth = Worth()
 
     def take(self, block: Block, now_ns: int, now: float) -> Iterable[None]:
-        """Like ``Intake.take``. Its events are part of the next question."""
+        """Like ``Intake.take``, but adds the events to the next question instead of queueing them."""
         intake = self._core.intake
         stretch = self._core.logs.begin(block, now)
         self._stretches.append(stretch)
@@ -186,7 +187,7 @@ class Backlog:
             yield
 
     def question(self) -> Batch:
-        """Returns all events taken since the last question. Pass each question to ``settle``."""
+        """Returns all events read since the last question. Pass each question to ``settle``."""
         rows, self._rows = np.concatenate([NO_ROWS, *self._rows]), []
         stretches, self._stretches = self._stretches, []
         return self._core.batch(rows, stretches=stretches)
@@ -194,7 +195,7 @@ class Backlog:
     def settle(
         self, question: Batch, found: Verdicts | None, now_ns: int, now: float, waiting: Lines = frozenset()
     ) -> None:
-        """Like ``lookups.settle``; the other events go on to a joiner."""
+        """Like ``lookups.settle``; queues the other events for a joiner."""
         left = settle(self._core, question, found, now_ns, now, waiting)
         self._core.queues.take(left, now, asked=True)
         for stretch in question.stretches:

@@ -1,10 +1,10 @@
 """Moves the state of a datacentre's dispatchers into a different number of databases.
 
-The new databases are built from the old ones, each in one transaction: a log's rows go to its new database, waiting
-events to that of their file's log, counts to the first one, and shared facts to all. The old ones are unchanged,
-except that their lines to export are written out first. A single rename decides which databases count
-(``partitions.Number``). So a crash at any moment leaves either all old or all new ones in force; the next start
-builds again, or removes what was left of the old ones.
+Each new database is built from the old ones in one transaction: a log's rows and its waiting events go to the log's
+new database, counts to the first one, and shared facts to all. The old databases stay unchanged, but lines in their
+outboxes are exported first. A single rename decides which databases are valid (``partitions.Number``). So after a
+crash at any moment either all old or all new ones are valid; the next start builds again, or removes the old ones
+that are left.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = get_logger("photon.dispatcher")
 
 @contextmanager
 def settling(state: Path) -> Iterator[None]:
-    """Keeps others from settling the number of dispatchers, or opening the databases. Raises StateError."""
+    """Holds the lock under which the number of dispatchers is settled and databases are opened. Raises StateError."""
     path = state.with_name("dispatchers.lock")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,9 +67,10 @@ def settling(state: Path) -> Iterator[None]:
 
 
 def settle(disk: Disk, state: Path, count: int, output: Path, rule: bytes) -> None:
-    """Moves the state into ``count`` databases; call it within ``settling``. ``state``: that of a dispatcher alone.
+    """Moves the state into ``count`` databases. Call it within ``settling``. ``state``: path of a single
+    dispatcher's.
 
-    Raises StateError, also while a dispatcher of another number runs; NotOfThisState, PublishedDamaged, OSError.
+    Raises StateError, also while dispatchers of the old number run; NotOfThisState, PublishedDamaged, OSError.
     """
     now = read_number(state)
     if now.moved_from:
@@ -116,7 +117,7 @@ def _move(disk: Disk, state: Path, old: Mapping[Partition, Path], count: int, ou
 
 
 def _build(path: Path, partition: Partition, old: Mapping[Partition, Path], exported: int) -> None:
-    """Makes a database of the partition's rows. ``exported``: the newest line in the files of this name."""
+    """Builds a partition's database from the old ones. ``exported``: number of the last line in its export files."""
     before = max(each.count for each in old)
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -147,7 +148,7 @@ def _put_logs(db: sqlite3.Connection, schemas: Sequence[str]) -> None:
 
 
 def _put_waiting(db: sqlite3.Connection, schemas: Sequence[str], partition: Partition) -> None:
-    """Adds waiting events, oldest first, since their numbers stand for their age."""
+    """Adds waiting events, oldest first, because their row numbers express their age."""
     db.execute("CREATE TEMP TABLE moves (old TEXT, id INTEGER, file INTEGER, PRIMARY KEY (old, id))")
     for schema in schemas:
         read_as = {path: identity for identity, path in db.execute(f"SELECT identity, path FROM {schema}.logs")}
@@ -183,9 +184,9 @@ def _put_waiting(db: sqlite3.Connection, schemas: Sequence[str], partition: Part
 
 
 def _put_claim(db: sqlite3.Connection, schemas: Sequence[str], before: int) -> None:
-    """Adds the earliest of the claims, which holds for each partition, with all events that were in memory.
+    """Adds one claim: the earliest old one, as it is true of every partition, with all events that were in memory.
 
-    Nothing is claimed if one of the dispatchers, of which there were ``before``, has claimed nothing, or is lost.
+    Adds none if any of the ``before`` old dispatchers has no claim, or no database.
     """
     claims = db.execute(_of_all(schemas, "SELECT who, at_ns, read_ns, moving, waiting FROM {0}.claims")).fetchall()
     if len(claims) < before:
@@ -202,7 +203,7 @@ def _put_claim(db: sqlite3.Connection, schemas: Sequence[str], before: int) -> N
 
 
 def _put_requests(db: sqlite3.Connection, schemas: Sequence[str]) -> None:
-    """Adds replays. If one dispatcher has not begun a replay, all begin it again: it is planned for all logs."""
+    """Adds replays. If a dispatcher has not begun one, all begin it again: it is planned for all logs at once."""
     replays = _of_all(schemas, "SELECT * FROM {0}.replays")
     db.execute(
         "INSERT INTO main.replays SELECT id, min(from_ns), min(to_ns), min(pattern), min(asked_ns), CASE "

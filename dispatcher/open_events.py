@@ -1,6 +1,6 @@
 """Events in memory without a verdict, in columns: one row each, reused once its event is done. Pure.
 
-Queues, batches and waiting groups refer to events by the number of the row.
+Queues, batches and waiting groups refer to events by row number.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OpenEvent(NamedTuple):
 
 
 class OpenEvents:
-    """Columns are read and changed by row; ``add`` sets all of them, ``release`` clears ``taken`` and ``group``.
+    """Open events, in columns. ``add`` sets all columns of a row, ``release`` clears ``taken`` and ``group``.
 
     | column                  | set later by                        | read by                                      |
     | ----------------------- | ----------------------------------- | -------------------------------------------- |
@@ -78,7 +78,7 @@ class OpenEvents:
     | ``left_to``             | ``Queues``, ``Waiting``             | ``Queues``, ``Homes``                        |
     | ``placed_at``           | ``Queues``                          | ``Homes``                                    |
 
-    ``describe`` reads most of them for people.
+    ``describe`` reads most of them for display.
     """
 
     ids: Objects
@@ -146,7 +146,7 @@ class OpenEvents:
         return rows
 
     def end(self, rows: RowIndexes) -> None:
-        """Frees the rows of open events that have a verdict, or wait as rows of the retry store."""
+        """Frees the rows of open events that got a verdict or became rows of the retry store."""
         self.open -= len(rows)
         self.release(rows)
 
@@ -182,7 +182,7 @@ class OpenEvents:
         return ordered
 
     def find(self, event_id: bytes, offset: int) -> RowIndexes:
-        """Finds events of stretches with this id, or at this offset of any log."""
+        """Finds newly read events (not from the retry store) with this id, or at this offset of any log."""
         named = [at for at, each in enumerate(self.ids.tolist()) if each == event_id]
         rows = np.union1d(rows_of(named), np.flatnonzero(self.offsets == offset))
         standing = [each is not None for each in self.stretch[rows].tolist()]
@@ -190,7 +190,7 @@ class OpenEvents:
         return found
 
     def by_stretch(self, rows: RowIndexes) -> list[tuple[Stretch | None, RowIndexes]]:
-        """Groups ``rows`` by stretch, as indices into ``rows``."""
+        """Groups ``rows`` by stretch. Returns indices into ``rows``."""
         owners: list[Stretch | None] = self.stretch[rows].tolist()
         if not owners:
             return []
@@ -202,14 +202,14 @@ class OpenEvents:
         return [(owners[some[0]], rows_of(some)) for some in found.values()]
 
     def counts_as_evidence(self, rows: RowIndexes) -> Mask:
-        """Returns which outcomes are evidence about the datacentre the events are left to: only first attempts, as
-        chance decides which datacentre retries first after a late primary event.
+        """Returns a mask of the events whose outcomes say something about the datacentre they are left to: first
+        attempts only, since chance decides which datacentre retries first.
         """
         mask: Mask = (self.attempts[rows] == 0) & (self.row_id[rows] == 0)
         return mask
 
     def clock_went_back(self, now_ns: int) -> None:
-        """Moves next tries that are later than ``now_ns`` to that time, except those of settled events."""
+        """Moves next tries after ``now_ns`` to ``now_ns``, except for settled events."""
         np.minimum(self.next_try_ns, now_ns, out=self.next_try_ns, where=~self.settled)
 
     def describe(self, rows: RowIndexes) -> list[OpenEvent]:
@@ -230,7 +230,7 @@ ROW_BYTES = 200  # counted for each row of the retry store, in addition to its i
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredEvents:
-    """Rows of the retry store. ``events.as_of`` is set later, where the patience is known."""
+    """Rows of the retry store. ``events.as_of`` is not stored; ``Waiting.load`` sets it."""
 
     row_ids: I64  # 0: not committed yet
     events: Events
@@ -283,24 +283,24 @@ class LoadedRows:
         self.bytes += sum(sizes)
 
     def arrived(self, row_ids: Sequence[int]) -> None:
-        """Notes that primary events of these rows, if loaded, have arrived: earlier failures no longer matter."""
+        """Notes that the primary events of these rows have arrived: resets the failures of those that are loaded."""
         if loaded := [each for each in row_ids if each in self._bytes]:
             self._table.failed[np.isin(self._table.row_id, loaded)] = 0
 
     def store(self, rows: RowIndexes) -> None:
-        """Counts events that are about to become rows."""
+        """Adds events that are about to become rows to the store's totals."""
         self.stored_rows += len(rows)
         self.stored_bytes += int(self._table.sizes[rows].sum()) + ROW_BYTES * len(rows)
 
     def delete(self, row_ids: Sequence[int]) -> int:
-        """Removes rows that are about to be deleted. Returns their size in bytes."""
+        """Removes rows that are about to be deleted from the store. Returns their size in bytes."""
         freed = self.remove(row_ids)
         self.stored_rows -= len(row_ids)
         self.stored_bytes -= freed
         return freed
 
     def remove(self, row_ids: Iterable[int]) -> int:
-        """Removes rows whose outcome is about to be committed. Returns their size in bytes."""
+        """Removes rows that leave memory. Returns their size in bytes."""
         freed = sum(self._bytes.pop(each, 0) for each in row_ids)
         self.bytes -= freed
         return freed

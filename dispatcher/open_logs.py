@@ -1,8 +1,8 @@
-"""The logs being read: their stretches that the offset has not passed, and the lines counted before. Pure.
+"""The logs being read: their stretches beyond the committed offset, and how far lines were counted before. Pure.
 
 A log may be read again from an earlier place: after a crash, or because its file was *rewritten*, so that the bytes
-before its position differ from those counted. The lines of such ``repeated`` stretches may be counted,
-or be those of another log that begins alike. At the first line that is not, a rewritten log has *diverged*.
+before its position differ from those counted. The lines of such ``repeated`` stretches may already be counted, there
+or in another log with the same beginning. A rewritten log *diverges* at its first line that is not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from photon.dispatcher.events import Stretch
 
 @dataclass(slots=True)
 class OpenLog:
-    """The stretches of one log that are not before its offset, in order."""
+    """One log's stretches beyond its committed offset, in order."""
 
     stretches: deque[Stretch] = field(default_factory=deque)
     end: int = 0  # the highest offset this log was ever read up to
@@ -27,7 +27,7 @@ class OpenLog:
 
 
 class OpenLogs:
-    """All logs, with their stretches in memory; ``window_bytes``: the weight of these."""
+    """All logs, with their stretches in memory; ``window_bytes``: total weight of the stretches."""
 
     def __init__(self, highs: Mapping[str, int], rewritten: Collection[str]) -> None:
         """The parameters are as in ``State``."""
@@ -39,7 +39,7 @@ class OpenLogs:
         self.window_bytes = 0
 
     def begin(self, block: Block, now: float) -> Stretch:
-        """Returns the block's stretch. The log's offset does not move past a stretch until it is ``whole``."""
+        """Opens a stretch for the block. The log's offset does not move past it until it is ``whole``."""
         log = self._log(block)
         self._logs[block.identity] = log
         self._begun += 1
@@ -65,13 +65,14 @@ class OpenLogs:
         return [*([first] if first in self._logs else ()), *others]
 
     def repeats(self, block: Block) -> bool:
-        """True if its log was already read further: its lines may be counted."""
+        """True if the block's log was already read beyond its start, so that its lines may be counted."""
         return block.offset < self._log(block).end
 
     def clear(self, stretches: Sequence[Stretch]) -> bool:
-        """True if everything read before these ``repeated`` stretches that may hold the same lines is committed.
+        """True if all earlier stretches that may hold the same lines as these ``repeated`` ones are committed.
 
-        If not, it will be soon: events without a verdict become rows. Each stretch waits only for earlier ones.
+        Otherwise they will be soon: their events without a verdict become rows. Each stretch waits only for earlier
+        ones.
         """
         first = stretches[0].number
         clear = True
@@ -86,7 +87,7 @@ class OpenLogs:
         return clear
 
     def diverge(self, identity: str, at: int) -> None:
-        """Notes where a rewritten log diverges from the counted one; commit this before anything is sent."""
+        """Notes where a rewritten log diverges from the lines counted. Commit this before its events are sent."""
         log = self._logs[identity]
         for stretch in log.stretches:
             stretch.store_now = True
@@ -100,7 +101,7 @@ class OpenLogs:
         self.window_bytes += more
 
     def busy(self) -> Iterable[deque[Stretch]]:
-        """Returns the stretches of each log that has any."""
+        """Returns the stretches in memory of each log that has any."""
         return [log.stretches for log in self._busy.values()]
 
     def passed(self, stretch: Stretch) -> None:
@@ -116,12 +117,12 @@ class OpenLogs:
         return (log.stretches[0] for log in self._busy.values())
 
     def oldest_first_read_ns(self) -> int | None:
-        """Returns the approximate time of the oldest first read in memory, from each log's oldest stretch."""
+        """Returns roughly when the oldest event in memory was first read; looks at each log's oldest stretch only."""
         return min((stretch.first_read_ns for stretch in self.heads() if stretch.left), default=None)
 
 
 def _stretch_of(block: Block, read_at: float, counted_to: int, number: int) -> Stretch:
-    """Returns a stretch for the whole block, without records yet."""
+    """Returns an empty stretch that spans the block."""
     weight = len(block.data) + sum(len(o.head) for o in block.oversized)
     repeated = block.offset < counted_to
     if repeated:
@@ -141,7 +142,7 @@ def _stretch_of(block: Block, read_at: float, counted_to: int, number: int) -> S
 
 
 def _whole_to(block: Block, counted_to: int) -> int:
-    """Returns the start of the record that contains ``counted_to``: it was not seen in its present form."""
+    """Returns ``counted_to``, or the start of the record it is inside: that record was not counted as a whole."""
     at = counted_to - block.offset
     ends = block.data[at - 1 : at + 1]
     if at >= len(block.data) or b"\n" in ends or block.data[at : at + 2] == b"\r\n":
@@ -150,8 +151,8 @@ def _whole_to(block: Block, counted_to: int) -> int:
 
 
 def _may_hold(before: Stretch, lines: Stretch, *, of_its_own: bool) -> bool:
-    """True if the verdicts of earlier lines must be known first.
+    """True if the verdicts of an earlier stretch must be known before these lines are looked up.
 
-    They may be the same lines, or show that the log diverges from the counted one.
+    The stretch may hold the same lines, or show that the log diverges from the lines counted.
     """
     return before.overlaps(lines) or (of_its_own and not (before.repeated and before.whole))

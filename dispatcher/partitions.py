@@ -1,9 +1,9 @@
 """Divides a datacentre's logs among its dispatchers, and names the files of their states.
 
-A log belongs to the partition that its first record hashes to, so that all files that may be one log meet in one
-process. Each partition has a database of its own, and its lock is the only ownership: the holder may read the
-partition's logs. A file next to the databases has the number of partitions, and so the names of the valid databases;
-``moving`` changes it.
+A log belongs to the partition that its first record hashes to, so that one process reads all files that may be the
+same log. Each partition has its own database; whoever holds the database's lock may read the partition's logs. A file
+next to the databases stores the number of partitions, from which the names of the valid databases follow; ``moving``
+changes it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """Names the process and its files; empty if it has all logs."""
+        """A suffix for the names of the process and its files; empty if it has all logs."""
         return "" if self.count == 1 else f"{self.number}of{self.count}"
 
     def named(self, what: str) -> str:
         return f"{what}-{self.name}" if self.name else what
 
     def holds(self, identity: str) -> bool:
-        """True if the partition has this log."""
+        """True if the log belongs to this partition."""
         return partition_of(identity, self.count) == self.number
 
 
@@ -76,17 +76,17 @@ class Number(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
 
 
 def file_of(state: Path, partition: Partition) -> Path:
-    """Returns a partition's database. ``state``: that of a dispatcher which has all logs."""
+    """Returns the path of a partition's database. ``state``: the path for a single dispatcher."""
     return state.with_name(f"{partition.named(state.stem)}{state.suffix}")
 
 
 def files_of(state: Path) -> list[Path]:
-    """Returns the valid databases, whether or not they exist yet. Raises StateError."""
+    """Returns the paths of the valid databases, which may not exist yet. Raises StateError."""
     return [file_of(state, each) for each in all_of(read_number(state).dispatchers)]
 
 
 def there(state: Path) -> bool:
-    """True if a dispatcher has begun here. Raises StateError."""
+    """True if any of the valid databases exists. Raises StateError."""
     return any(file.exists() for file in files_of(state))
 
 

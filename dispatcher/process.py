@@ -1,4 +1,4 @@
-"""Builds a dispatcher from explicit parts, and runs it as a process until SIGTERM."""
+"""Builds a dispatcher from its parts, and runs it until SIGTERM."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class Places:
 
 
 def state_rule(join: str, adapter: Adapter, digester: Digester) -> bytes:
-    """Returns a hash of the join, its key and its adapter: a state is bound to these.
+    """Returns a hash of the join, its key and its adapter: a state may be opened only with the same ones.
 
-    With another key every id would be new to the registry, and everything read again would be joined twice.
+    With another key every id would be new to the registry, so lines read again would be joined twice.
     """
     return blake2b(join.encode() + b"\0" + digester.fingerprint() + adapter.rule(), digest_size=16).digest()
 
 
 def open_state(places: Places, rule: bytes, disk: Disk) -> State:
-    """Opens the partition's database, after dividing the state into one database per partition.
+    """Opens the partition's database; first moves the state if the number of partitions has changed.
 
     Raises StateError, NotOfThisState, PublishedDamaged, OSError.
     """
@@ -77,8 +77,8 @@ def open_dispatcher(
 ) -> Iterator[DispatcherEngine]:
     """Yields an engine with its files open.
 
-    ``reached``: the durable end of the only joiner's redo log, noted with each commit, so that a start can compare
-    the ages of both. Raises LogDirectoryError, StateError, OSError.
+    ``reached``: the durable end of the only joiner's redo log. Each commit notes it, so that a start can tell which
+    of the two is older. Raises LogDirectoryError, StateError, OSError.
     """
     log = get_logger("photon.dispatcher")
     adapter, clock, registry, partition = world.adapter, world.clock, world.registry, places.partition
@@ -127,7 +127,7 @@ def open_dispatcher(
 
 
 async def serve(engine: DispatcherEngine, stop: asyncio.Event) -> None:
-    """Runs the engine until it is done, or ``stop`` is set; then commits all verdicts."""
+    """Runs the engine until it is done or ``stop`` is set, then commits all verdicts."""
     running = asyncio.create_task(engine.run())
     try:
         await first(stop, [running])

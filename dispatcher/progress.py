@@ -1,8 +1,8 @@
-"""Follows how far the event store has read the primary logs: often while an event may wait for that, else seldom. An
-event waits from its reading until it is a row of the retry store that is not due yet. Code that takes events calls
-``wanted``: the store is then asked at once, so that the known progress is as recent as with constant polling. If the
-store reports arrivals itself (``arrivals``), an event in memory waits for its progress only after a miss, and then
-for a known point: until that may have been read past, it is asked less often.
+"""Follows how far the event store has read the primary logs, by asking often while an event may wait for that, and
+seldom otherwise. An event may wait from its reading until it is a row of the retry store that is not due yet. Code
+that reads events calls ``wanted``: the store is then asked at once, so the progress is as recent as with constant
+polling. If the store reports arrivals itself (``arrivals``), an event in memory waits for progress only after a miss,
+and for a known point of the logs: until that can have been passed, the store is asked less often.
 """
 
 from __future__ import annotations
@@ -34,10 +34,8 @@ CLOCKS = "clocks"  # their names in the log
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The seconds between two requests, while events wait and while none does; ``once``: some always do.
-    ``followed_s``:
-
-    while events wait only for reported arrivals, or for a later point of the logs.
+    """Seconds between requests: ``busy_s`` while events wait, ``idle_s`` while none does, ``followed_s`` while they
+    wait only for reported arrivals or a later point of the logs. ``once``: always ``busy_s``.
     """
 
     busy_s: float
@@ -48,7 +46,7 @@ class Pace:
 
 @dataclass(eq=False)
 class ProgressWatch:
-    """Asks the event store for its progress. Calls ``moved`` when ``waiting`` has received a new position."""
+    """Asks the event store for its progress, and passes it to ``waiting``. Calls ``moved`` when it has changed."""
 
     progress: AskProgress
     waiting: Waiting
@@ -79,7 +77,7 @@ class ProgressWatch:
             await until(self._wanted, pause_s)
 
     def pause_s(self) -> float:
-        """Returns seconds until the next question, if nothing happens."""
+        """Returns the seconds until the store is asked again, unless ``wanted`` is called."""
         waiting, pace = self.waiting, self.pace
         if pace.once or not self.may_read or (waiting.open and not waiting.followed):
             return pace.busy_s
@@ -113,8 +111,9 @@ class ProgressWatch:
             self.moved()
 
     def _compare(self, ahead: int, now: float) -> None:
-        """Reports clocks that differ by more than permitted. ``ahead``: the least possible, because an answer may be
-        slow."""
+        """Reports clocks that differ by more than permitted. ``ahead``: the least possible ns, as the answer took
+        time.
+        """
         if abs(ahead) <= self.slack_ns:
             self.troubles.well(CLOCKS, now)
             return

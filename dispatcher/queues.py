@@ -1,19 +1,20 @@
 """Queues of events on their way to a joiner. Pure.
 
-``fresh``: own events just read, sent without a look-up. ``unasked``: to be looked up first. ``ready``: looked up or
-tried before, to be sent. ``leaving``: left to their home for a head start; then ``due``, or ``waited`` if from a
-backlog. Events behind (``Shares``) have ``unasked`` and ``ready`` queues of their own.
+``fresh``: own events just read, sent without a look-up. ``unasked``: events to look up first. ``ready``: events
+looked up or tried before, to be sent. ``leaving``: events left to their home for a head start; they then go to
+``due``, or to ``waited`` if they were read in catch-up. Events behind (``Shares``) have their own ``unasked`` and
+``ready``.
 
-Look-ups happen just before sending: answers become stale in a queue while another datacentre works on the same
-events.
+Events are looked up just before they are sent: in a queue, answers would become stale while another datacentre works
+on the same events.
 
 Catch-up shares joiners and registry with fresh events, which must keep their latency (paper, 3.2.2). An event is
-*behind* if it is old when read, or has been in the retry store for longer; the others are *fresh*. If no fresh events
-were sent for a moment, those behind get everything. Otherwise
+*behind* if it was old when read, or has waited in the retry store for long; others are *fresh*. If no fresh events
+were sent for a moment, events behind get all capacity. Otherwise
 
 - they get small batches, few of them in flight, whenever nothing fresh waits;
-- while fresh events wait they are still not starved: they get a credit of ``share`` of the fresh events sent; if that
-  is too little, a few are sent now and then without credit.
+- while fresh events wait, they are not starved: fresh events sent earn them credit in the ratio of ``share``, and
+  without credit a few are still sent now and then.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ STORED_WEIGHT = 3.0
 
 
 class Shares:
-    """Gives events behind ``share`` of the work while fresh events wait; 1 means all are equal. Times: monotonic s.
+    """Gives events behind a ``share`` of the work while fresh events wait; 1 treats all alike. Times: monotonic s.
 
     ``capacity``: events in flight at all joiners together.
     """
@@ -80,7 +81,7 @@ class Shares:
         return min(small, TRICKLE_EVENTS) if now - self._behind_at >= TRICKLE_S else 0
 
     def sent_behind(self, cost: float, now: float, *, fresh_wait: bool) -> None:
-        """Charges a backlog for events sent: ``cost`` fresh events, or nothing while no fresh event waits."""
+        """Charges events behind for a batch sent: ``cost`` fresh events, or nothing while no fresh event waits."""
         self._behind_at = now
         if fresh_wait:
             self._credit -= cost
@@ -93,7 +94,7 @@ STOCK_EVENTS = 2 * SMALL_EVENTS  # rows of the retry store kept ready during fre
 
 
 class RowQueue:
-    """A queue of rows, in the order of arrival; rows are added in runs."""
+    """A first-in, first-out queue of rows, which are added in runs."""
 
     def __init__(self) -> None:
         self._runs: deque[RowIndexes] = deque()
@@ -144,20 +145,20 @@ class RowQueue:
 
 
 class HeadStartQueue:
-    """Events left to other datacentres for a while. Each delay has a queue; in order, as delays hardly change."""
+    """Events left to other datacentres for a while. One queue per delay, nearly in order, as delays hardly change."""
 
     def __init__(self, delays: int) -> None:
-        """``delays``: number of different delays at a time."""
+        """``delays``: number of different delays in use at a time."""
         self._queues: list[deque[tuple[float, RowIndexes, bool]]] = [deque() for _ in range(delays)]
         self.events = 0
 
     def add(self, rows: RowIndexes, due: float, delay: int, *, backlog: bool) -> None:
-        """Queues events until ``due`` (monotonic seconds), which ascends roughly for each delay number."""
+        """Queues events until ``due`` (monotonic seconds), which roughly ascends for each ``delay``, a number."""
         self._queues[delay].append((due, rows, backlog))
         self.events += len(rows)
 
     def due(self, now: float) -> tuple[RowIndexes, RowIndexes]:
-        """Takes out events whose wait is over: those left at the head of the logs, and those from a backlog."""
+        """Removes and returns events whose wait is over: (events from the head of the logs, events of a backlog)."""
         live, backlog = [NO_ROWS], [NO_ROWS]
         for queue in self._queues:
             while queue and queue[0][0] <= now:
@@ -173,7 +174,7 @@ class HeadStartQueue:
 
 @dataclass(slots=True)
 class _Line:
-    """Rows of events to be looked up, and of events to be sent."""
+    """Events to look up, and events to send."""
 
     unasked: RowQueue = field(default_factory=RowQueue)
     ready: RowQueue = field(default_factory=RowQueue)
@@ -219,7 +220,7 @@ class Queues:
         return queued > READY_BATCHES * self.batch_events
 
     def room_for_rows(self, now: float) -> int:
-        """Returns how many rows of the retry store that are behind may be loaded now, so that joiners have enough."""
+        """Returns how many rows of the retry store to load, so that enough events behind are ready for joiners."""
         if not self._shares.busy(now):
             return 2 * READY_BATCHES * self._limits.batch_events - len(self._behind)
         room = STOCK_EVENTS - len(self._behind)
@@ -227,7 +228,7 @@ class Queues:
 
     # -- in ----------------------------------------------------------------------------------------------------------
     def take(self, rows: RowIndexes, now: float, *, asked: bool = False) -> None:
-        """Queues events. ``asked``: just looked up; another datacentre may still take them before they are sent."""
+        """Queues new events. ``asked``: they were just looked up; another datacentre may still take them first."""
         if asked and self._homes is None:
             self.asked(rows, 0, now)
             return
@@ -244,10 +245,10 @@ class Queues:
             line.ready.add(own)
 
     def requeue(self, rows: RowIndexes, now: float, *, arrived: bool = False) -> None:
-        """Takes events that are due again. They are looked up, as another datacentre may have taken them.
+        """Queues events that are due again. They are looked up, as another datacentre may have taken them.
 
-        ``arrived``: their primary event has arrived, so they go first. It has also reached their home, so rows of the
-        retry store, whose back-off is random, are left to it like events in memory.
+        ``arrived``: their primary event has arrived, so they go first. It has reached their home too, so even rows of
+        the retry store are left to the home; otherwise random back-off decides which datacentre tries those first.
         """
         for line, some in self._parted(rows):
             if self._homes is None:
@@ -269,7 +270,8 @@ class Queues:
         return [(line, some) for line, some in parts if len(some)]
 
     def asked(self, rows: RowIndexes, count: int, now: float, *, patient: bool = False) -> None:
-        """Handles those of ``count`` looked-up events that have no verdict: they go to a joiner or are left.
+        """Handles an answered look-up of ``count`` events: ``rows``, without a verdict, are sent or left to their
+        home.
 
         ``patient``: as returned by ``next_question``.
         """
@@ -309,7 +311,7 @@ class Queues:
 
     # -- out ---------------------------------------------------------------------------------------------------------
     def next_question(self, now: float) -> tuple[RowIndexes, bool]:
-        """Returns events to look up now, and whether those without a verdict keep waiting. Pass them to ``asked``."""
+        """Returns (events to look up now, whether those without a verdict keep waiting). Pass both to ``asked``."""
         due, waited = self._leaving.due(now)
         self._due.add(due)
         self._waited.add(waited)
@@ -343,10 +345,10 @@ class Queues:
         return bool(self._fresh or self._live)
 
     def _pull_waited(self, homes: Homes, now: float) -> tuple[RowIndexes, bool]:
-        """Pulls events left to other datacentres when our own queue is empty.
+        """Takes events of a backlog that are left to other datacentres, when our own queues are empty.
 
-        The oldest ones show if their home makes progress; finished ones make room for reading. If it makes none, the
-        newest ones are taken: it reaches those last, so the two datacentres meet once, not at each event.
+        Looking up the oldest shows if their home makes progress, and makes room for reading. If it makes none, the
+        newest are joined here: the home reaches those last, so the two datacentres collide once, not at each event.
         """
         if now >= self._next_patient:
             self._next_patient = now + self._patience_s(homes)  # one look-up at a time
@@ -357,14 +359,14 @@ class Queues:
 
     @staticmethod
     def _patience_s(homes: Homes) -> float:
-        """Returns how long the home of left events may take: a head start."""
+        """Returns the seconds between look-ups of the oldest left events: a head start, at least PATIENT_S."""
         return max(PATIENT_S, homes.wait_s(1, backlog=True))
 
     def _asks(self, now: float) -> bool:
-        """True if own events are looked up before they are sent, too.
+        """True if events that are ours are also looked up before they are sent.
 
-        At the head of the logs that is unnecessary: this is their home, and if another datacentre took one, its
-        registration says so. It would cost each of them a round trip to the nearest replica.
+        At the head of the logs that is unnecessary, and would cost each event a round trip to the nearest replica:
+        this is their home, and the registration finds out if another datacentre took one.
         """
         homes = self._homes
         if self.look_first or homes is None or homes.contested:
@@ -378,12 +380,12 @@ class Queues:
     def next_batch(
         self, now: float, *, flush: bool, wait_s: float | None = None, most: int | None = None, full: bool = False
     ) -> RowIndexes:
-        """Returns the next events to send: fresh or due ones, once a batch is full or the first waited ``wait_s``.
+        """Returns the next events to send: events behind in their turn; others once a batch is full or waited
+        ``wait_s``.
 
-        They go together: a batch costs a machine much the same regardless of its size, so the next one that is not
-        full goes ``Limits.gather_s`` after the last. ``flush``: nothing more can be
-        read now. Without ``wait_s`` the limits apply, or no wait with ``flush``. ``full``: memory is full, so fresh
-        events may be unread.
+        A batch costs much the same regardless of its size, so a batch that is not full is sent no sooner than
+        ``Limits.gather_s`` after the last. ``flush``: nothing more can be read now. ``wait_s``: default from the
+        limits, or 0 with ``flush``. ``full``: memory is full, so fresh events may be unread.
         """
         if wait_s is None:
             wait_s = 0.0 if flush else self._limits.batch_wait_s
@@ -412,10 +414,9 @@ class Queues:
         )
 
     def _next_behind(self, now: float, flush: bool, most: int | None, full: bool) -> RowIndexes:
-        """Returns events behind, when it is their turn. Until ``flush`` there is more to be read, which may be fresh.
-
-        Also when memory is full, for events in memory: sending these makes room, sending rows of the retry store does
-        not.
+        """Returns events behind, if it is their turn: not while more can be read (no ``flush``), which may be fresh.
+        If memory is full, events in memory need not wait for that, as sending them makes room; rows of the retry
+        store do.
         """
         more = not flush or (full and self._is_stored(self._behind.ready.first))
         wait = self._fresh_wait or (self._shares.busy(now) and more)
@@ -434,7 +435,7 @@ class Queues:
         return bool(self._table.row_id[row])
 
     def _pull(self, *queues: RowQueue, most: int | None = None) -> RowIndexes:
-        """Returns a batch: events of the first queue, then of the next one."""
+        """Takes a batch from the first queue, filled up from the next one."""
         room = self.batch_events if most is None else min(most, self.batch_events)
         left = self._limits.batch_bytes
         taken: list[RowIndexes] = []
@@ -452,7 +453,7 @@ class Queues:
         return np.concatenate(taken) if taken else NO_ROWS
 
     def fresh_due(self, wait_s: float) -> float | None:
-        """Returns when the next batch of fresh or due events is sent; monotonic seconds."""
+        """Returns when the next batch of events that are not behind is due; monotonic seconds."""
         return None if self._since is None else max(self._since + wait_s, self.gathered_at)
 
     def next_due(self, now: float) -> float | None:

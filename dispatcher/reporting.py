@@ -1,7 +1,7 @@
-"""A dispatcher's log lines. Pure except for the log.
+"""Writes a dispatcher's log lines. Pure except for that.
 
-Lasting problems are reported when they begin and end, not at every attempt. For given-up events, only the first of a
-batch is named.
+Lasting problems are logged when they begin and end, not at every attempt. Of a batch's rejected or late events, only
+the first is named.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def tell_given_up(log: Any, events: Events, answers: JoinAnswers) -> None:
 
 
 def tell_retimed(log: Any, found: Retimed, lines: int) -> None:
-    """Logs that lines of one id differ in event time. ``lines``: their number since the start."""
+    """Warns that lines with the same id have different event times. ``lines``: number of such lines so far."""
     log.warning(
         "an id occurred with two event times: it counts as one event, joined once; photon explain shows its record",
         event_id=found.event_id,
@@ -69,14 +69,14 @@ class _Trouble:
 
 
 class Troubles:
-    """Reports lasting problems once. ``log``: a structlog logger. Times: monotonic seconds."""
+    """Logs each lasting problem once. ``log``: a structlog logger. Times: monotonic seconds."""
 
     def __init__(self, log: Any) -> None:
         self._log = log
         self._met: dict[str, _Trouble] = {}
 
     def met(self, what: str, problem: str, now: float) -> None:
-        """Notes a problem with ``what``, which is reported once it has lasted for some time."""
+        """Notes a problem with ``what``. It is logged once it has lasted for some time."""
         trouble = self._met.get(what)
         if trouble is None or (trouble.well and not trouble.said and now - trouble.last >= CALM_S):
             trouble = self._met[what] = _Trouble(now, now)

@@ -45,12 +45,12 @@ LONGEST_S = 2 * NOT_YET_MOST_S  # no back-off is longer, even if a wrong clock w
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The patience for a missing primary event, counted from the foreign event's first read.
+    """How long to wait for a missing primary event, from the foreign event's first read.
 
-    ``once``: until the primary logs, complete by then, have been read. ``slack_ns``: clock uncertainty and the
-    primary's greatest delay. ``unmatched_after_ns`` is ``None`` to wait permanently. ``whole_sets``: even after one
-    is found, others are waited for (``Matching.whole_sets``); ``after_ns``: how much later than the foreign event
-    they may be.
+    ``once``: until the primary logs, which are complete by then, are read. ``slack_ns``: clock uncertainty plus the
+    primary's greatest delay. ``unmatched_after_ns``: ``None`` means to wait permanently. ``whole_sets``: to wait even
+    after one is found, for others (``Matching.whole_sets``) that may be up to ``after_ns`` later than the foreign
+    event.
     """
 
     unmatched_after_ns: int | None = None
@@ -62,16 +62,16 @@ class Patience:
 
     @property
     def at_first_ns(self) -> int:
-        """The meaning of a miss before patience has ended: WAIT_NS, none; NEVER_NS, a verdict once all is read."""
+        """``as_of`` before patience ends: WAIT_NS (no miss is final) or NEVER_NS (final once all is read)."""
         return NEVER_NS if self.once and not self.keep_pending else WAIT_NS
 
     @property
     def ends(self) -> bool:
-        """True if patience ends by time: not permanent, and not at the end of the logs."""
+        """True if patience ends at a time, neither never nor at the end of the logs."""
         return self.unmatched_after_ns is not None and not (self.once or self.keep_pending)
 
     def as_of_ns(self, first_read_ns: int) -> int:
-        """Returns the time as of which ABSENT makes the event unmatched; WAIT_NS if none does."""
+        """Returns the time as of which a miss (ABSENT) makes the event unmatched; WAIT_NS if it never does."""
         if self.keep_pending:
             return WAIT_NS
         if self.once:
@@ -81,9 +81,8 @@ class Patience:
         return min(first_read_ns + self.unmatched_after_ns + self.slack_ns, COMPLETE_NS)
 
     def final_as_of_ns(self, first_read_ns: int, event_time_ns: int) -> int:
-        """Returns ``as_of_ns``, or the end of the event's window if that is later, as when a clock is a little ahead.
-
-        An event further ahead is accepted by the registry once its time has come.
+        """Returns ``as_of_ns``, or the end of the event's window if a clock slightly ahead makes that later. The
+        registry does not accept an event further ahead before its time has come.
         """
         as_of = self.as_of_ns(first_read_ns)
         if not self.whole_sets or as_of in (WAIT_NS, NEVER_NS):
@@ -91,7 +90,7 @@ class Patience:
         return max(as_of, min(event_time_ns + self.after_ns + self.slack_ns, as_of + self.slack_ns, COMPLETE_NS))
 
     def trigger_ns(self, first_read_ns: int, read_past_ns: int, event_time_ns: int = 0) -> int:
-        """Returns the point of the primary logs after which a retry pays; the last try was at ``read_past_ns``."""
+        """Returns the point of the primary logs from which a retry may succeed, after a try at ``read_past_ns``."""
         if read_past_ns >= COMPLETE_NS:
             return SETTLED_NS
         if read_past_ns < first_read_ns and not self.whole_sets:
@@ -102,10 +101,10 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt that is over.
+    """A finished attempt to join a batch.
 
-    ``read_past_ns``: the primary's progress at its start. ``rows``: its events' rows in the retry store. ``gone``:
-    the log of its primary event is gone.
+    ``read_past_ns``: the primary's progress at its start. ``rows``: number of rows in the retry store. ``gone``: the
+    primary event's log is gone.
     """
 
     outcome: Outcome
@@ -117,9 +116,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class NextTry:
-    """The next try of similar events.
+    """When similar events are tried next.
 
-    ``settled``: there is no further try in this run; ``given_up``: even though one might succeed.
+    ``settled``: not in this run; ``given_up``: not in this run, although a try might succeed.
     """
 
     delay_s: float
@@ -129,7 +128,7 @@ class NextTry:
 
 
 class Likeness(NamedTuple):
-    """The values that determine an event's next try, apart from the random draw, and its trigger."""
+    """The values that determine an event's next try, except for the random draw."""
 
     attempts: int
     failed: int = 0
@@ -150,8 +149,8 @@ class NextTries:
     ) -> Iterator[tuple[RowIndexes, NextTry]]:
         """Yields groups of events that are tried again together.
 
-        The result for an event depends on its own tries, age and time, never on others in its batch; events with
-        equal values share a random draw.
+        An event's result depends only on its own tries, age and time, not on its batch; events with equal values
+        share a random draw.
         """
         alike: dict[Likeness, list[int]] = {}
         for row, likeness in zip(rows.tolist(), self._likenesses(attempt, table, rows, now_ns), strict=True):
@@ -203,6 +202,6 @@ class NextTries:
 
 
 def _too_new_steps(time_ns: int, now_ns: int) -> int:
-    """Returns the steps until an event time has come: 0 if it has; at most those in TOO_NEW_CHECK_S."""
+    """Returns the number of TOO_NEW_STEP_S until an event time, at most for TOO_NEW_CHECK_S; 0 if it is past."""
     ahead_s = (time_ns - now_ns) / NS_PER_S
     return math.ceil(min(max(ahead_s, 0.0), TOO_NEW_CHECK_S) / TOO_NEW_STEP_S)

@@ -1,15 +1,15 @@
-"""Loads due rows of the retry store, as many as may be tried now.
+"""Loads rows of the retry store that may be tried now, as many as joiners can take.
 
-- *Triggered* rows wait for a point of the primary logs that has been passed. The newest are fresh (``queues``):
-  their primary arrived a moment ago, as most events' do.
-- Older ones, and those whose back-off is over, are behind: a few at a time during fresh traffic, longest waiting
+- *Triggered* rows waited for a point of the primary logs that has been passed. The newest of them are fresh
+  (``queues``): most likely their primary event has just arrived.
+- Older triggered rows, and rows whose back-off is over, are behind: a few at a time during fresh traffic, longest due
   first.
-- *Arrived* rows wait for a primary event whose arrival the event store has reported (``arrivals``): they are loaded
-  at once, and tried before others of their age.
-- Rows of an earlier process: with --once all of them are tried once; otherwise those whose delay no back-off explains
-  (settled in an earlier run, or by a wrong clock). They are behind too.
-- When the clock has gone back (``clock_went_back``), all rows that are not due by the new clock, and rows made of
-  events in memory: their next tries were computed by a clock that was ahead, or one that is behind now.
+- *Arrived* rows are those whose primary event the event store has reported (``arrivals``): they are loaded at once,
+  and tried before others of their age.
+- Rows of an earlier process are behind too. With --once each is tried once; otherwise only those due later than any
+  back-off allows (settled in an earlier run, or delayed by a wrong clock).
+- When the clock has gone back (``clock_went_back``), all rows that are not due by the new clock, including new rows
+  of this process: either the clock was ahead when their next tries were computed, or it is behind now.
 
 The cost of one query does not depend on the number of rows.
 """
@@ -60,13 +60,13 @@ class RetryLoader:
         return bool(self._arrived)
 
     def clock_went_back(self, now_ns: int) -> None:
-        """Handles a clock that was set back to ``now_ns``: no row waits until it is back where it was."""
+        """Makes rows due although the clock was set back to ``now_ns``: none waits until it catches up."""
         self._waiting.table.clock_went_back(now_ns)
         self._swept_to, self.swept = min(self._swept_to, (now_ns, 0)), False
         self._last_row = self._state.last_row()
 
     def look(self, now_ns: int, now: float) -> None:
-        """Loads rows to be tried now; limits its own frequency."""
+        """Loads rows to try now. May be called often: it limits its queries itself."""
         waiting, loaded, state = self._waiting, self._waiting.loaded, self._state
         self._look_for_arrived(now_ns, now)
         room = min(LOOK_ROWS, ROWS_MAX - len(loaded))

@@ -1,14 +1,13 @@
-"""Skips over a pipeline's foreign logs: finds them as the follower does, plans, and commits the new positions.
+"""Skips a pipeline's foreign logs: finds them as the follower does, plans new positions, and commits those.
 
-For a dispatcher whose state was lost, or that is too far behind, while another datacentre still reads the same logs
-(protocol rule 11); the caller must know that one does. Skipped lines are not counted: the ledger stays balanced, and
-says nothing about them. ``begin`` does the same when a pipeline starts for the first time.
+For a dispatcher that lost its state or is too far behind, while another datacentre still reads the same logs
+(protocol rule 11); the caller must make sure that one does. Skipped lines are not counted: the ledger stays balanced
+without them. ``begin`` does the same when a pipeline starts for the first time.
 
-Where reading continues. To the end: after the last line end. To a time: at the first record whose event time is at
-least that. A plain file is searched by bisection, so that earlier lines are not read: its records are nearly in the
-order of event time. The place found is moved back until the LOOK_BACK_BYTES before it hold no record of the requested
-time, and a place whose records have no time counts as new: if in doubt, less is skipped. A compressed file is read
-through, as there is no other way.
+A skip to the end continues after the last line end; a skip to a time, at the first record whose event time is at
+least that. A plain file is bisected rather than read, as its records are nearly in the order of event time. The place
+found is moved back until the LOOK_BACK_BYTES before it hold no record of the requested time, and records without a
+time count as new: if in doubt, less is skipped. A compressed file must be read through.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The part of one log that is left out: ``log.begin`` to ``to``, in uncompressed bytes."""
+    """The part of a log to skip: [``log.begin``, ``to``), in uncompressed bytes."""
 
     log: Log
     to: int
@@ -118,7 +117,7 @@ def plan(log: Log, source: Source, times: Times, to_ns: int | None, *, max_recor
 
 
 def proof_at(source: Source, at: int) -> bytes:
-    """Returns the proof of a position from the current file. Raises OSError."""
+    """Returns a position's proof (see LogPosition), computed from the file. Raises OSError."""
     front = min(PROOF_BYTES, at)
     return proof_of(source.read(at - front, front))
 
@@ -157,7 +156,7 @@ def _line_begin(source: Source, at: int, begin: int, end: int) -> int:
 
 
 def _lines(source: Source, start: int, stop: int, max_record: int) -> bytes:
-    """Returns whole lines from ``start`` that end by ``stop``; else the first one, if it is not too long."""
+    """Returns the whole lines in [``start``, ``stop``), or one longer line if it is within the limit."""
     data = source.read(start, stop - start)
     whole = data.rfind(b"\n") + 1
     if not whole and start < stop:
@@ -170,7 +169,7 @@ def _search(source: Source, begin: int, end: int, times: Times, to_ns: int, max_
     """Returns the first record from ``begin`` whose event time is at least ``to_ns``; ``end`` if there is none."""
 
     def first_in(lower: int, upper: int) -> tuple[int | None, int]:
-        """Returns (the first such record among the lines from ``lower``, or ``None``; where the search ended)."""
+        """Searches the lines from ``lower``. Returns (the first such record or ``None``, where the search ended)."""
         start = _line_begin(source, lower, begin, end)
         data = _lines(source, start, min(max(upper, start + 1), end), max_record)
         seen = times(start, data)
@@ -201,7 +200,7 @@ def _search(source: Source, begin: int, end: int, times: Times, to_ns: int, max_
 
 
 def _timed(source: Source, lower: int, upper: int, times: Times, max_record: int) -> Iterator[tuple[int, int]]:
-    """Yields (offset, event time) of the records between two lines' starts, in bounded memory."""
+    """Yields (offset, event time) of the records in [``lower``, ``upper``), in bounded memory."""
     at = lower
     while at < upper:
         data = _lines(source, at, min(upper, at + BLOCK_BYTES), max_record)
@@ -257,7 +256,7 @@ def _forward(source: Source, begin: int, max_record: int) -> Iterator[tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class Skips:
-    """One row for each existing log; ``problems``: a line for each file that cannot be examined."""
+    """One skip for each existing log; ``problems``: a line for each file that could not be examined."""
 
     skips: list[Skip] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -271,7 +270,7 @@ class Skips:
 def locked_states(
     places: Places, join: str, adapter: Adapter, digester: Digester, *, create: bool
 ) -> Iterator[dict[Partition, State]]:
-    """Locks the state of all dispatchers. Empty if there is none and ``create`` is false.
+    """Locks and opens the state of all dispatchers. Yields none if none exists and ``create`` is false.
 
     Raises StateError, also while one of the dispatchers runs.
     """
@@ -298,7 +297,7 @@ def plan_skips(
     *,
     mine: Callable[[str], bool] = lambda identity: True,
 ) -> Skips:
-    """Returns the part of each of these logs that would be left out; changes nothing. Without ``to_ns``: everything.
+    """Returns the part of each log that would be skipped: all of it if ``to_ns`` is ``None``. Changes nothing.
 
     Raises LogDirectoryError.
     """
@@ -335,7 +334,7 @@ def plan_skips(
 
 
 def commit_skips(states: Mapping[Partition, State], skips: Skips) -> None:
-    """Moves the positions, those of each dispatcher in one transaction. Raises StateError."""
+    """Moves the positions, in one transaction per dispatcher. Raises StateError."""
     for partition, state in states.items():
         moved = [skip for skip in skips.moved if partition.holds(skip.log.position.identity)]
         spans = [unknown_from(skip.log.position.identity, skip.to) for skip in moved]
@@ -350,9 +349,9 @@ def _opened(places: Places, file: FoundFile, adapter: Adapter) -> Source:
 def _logs(
     places: Places, found: Sequence[FoundFile], adapter: Adapter, problems: list[str]
 ) -> Iterator[tuple[FoundFile, Head]]:
-    """Yields the file that each log is read from, as the follower chooses it: plain before compressed, then by name.
+    """Yields the file from which each log is read. Chooses like the follower: plain before compressed, then by name.
 
-    Files without a complete record are not logs yet: there is nothing to skip in them.
+    Files without a complete record are not logs yet, and have nothing to skip.
     """
     claims: dict[str, list[tuple[FoundFile, Head]]] = {}
     final = is_final(places.foreign)
@@ -378,14 +377,14 @@ class Place(enum.Enum):
 
 
 def begin(places: Places, join: str, adapter: Adapter, digester: Digester, read_from: Place | int) -> Skips | None:
-    """Skips for a pipeline that starts for the first time; returns ``None`` if it continues from an existing state.
+    """Skips logs before a pipeline's first start. Returns ``None`` if it continues from an existing state.
 
     Call it before the dispatcher opens its state.
 
-    ``read_from``: a place, or the first record of that event time (ns) or later. It applies only to logs that exist
-    when there is no state; others are read from their start.
+    ``read_from``: a place, or the least event time in ns to read. It applies only to logs that exist at that moment;
+    later ones are read from their start.
 
-    After a crash within it all logs are read from their start. Raises StateError, LogDirectoryError.
+    If it crashes, all logs are read from their start. Raises StateError, LogDirectoryError.
     """
     path, partition = places.state / STATE_NAME, places.partition
     another_number = read_number(path).dispatchers != partition.count and there(path)

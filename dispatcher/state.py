@@ -1,9 +1,9 @@
 """The dispatcher's durable state: one SQLite database, changed by one transaction at a time.
 
-Offsets, retries, ledger and the lines to export change together. So, regardless of crashes, each event read is
-counted once, and is either before its log's offset with a verdict, in the retry store, or read again. WAL with
+Offsets, retries, ledger and lines to export change together. So, despite crashes, each event is counted once; it is
+either before its log's offset and has a verdict or a row in the retry store, or is read again. WAL with
 synchronous=NORMAL: kill -9 loses nothing, a power cut may lose the last transactions as a whole, after which those
-events are read again. Transactions with lines to export are synced, as readers may have seen the lines.
+events are read again. Transactions with lines to export are synced, because readers may see those lines.
 """
 
 from __future__ import annotations
@@ -87,10 +87,11 @@ class State:
     def __init__(
         self, path: Path, *, rule: bytes | None = None, others: Sequence[Path] = (), wait_s: float = 0.0
     ) -> None:
-        """Opens or creates the state. ``rule``: the derivation of ids from records; a changed one is refused.
+        """Opens or creates the state. ``rule``: identifies how ids are derived from records; a different one is
+        refused.
 
-        ``others``: the databases of the other dispatchers of this datacentre; ``wait_s``: longest wait for a process
-        that has this one. Raises StateError.
+        ``others``: databases of the other dispatchers of this datacentre; ``wait_s``: longest wait for another
+        process to release the lock. Raises StateError.
         """
         self.path = path
         self._others = others
@@ -129,7 +130,7 @@ class State:
     # -- reading -----------------------------------------------------------------------------------------------
     @property
     def database(self) -> sqlite3.Connection:
-        """The database, for reading the replay's tables; they are changed by ``Changes.also``."""
+        """The database, for reading the tables of replays. Change them with ``Changes.also``."""
         return self._db
 
     def positions(self) -> list[LogPosition]:
@@ -140,7 +141,9 @@ class State:
         return dict(self._all("SELECT identity, high FROM logs"))
 
     def rewritten(self) -> set[str]:
-        """Returns logs that diverge from their counted lines (up to ``highs``) at a place that is still unknown."""
+        """Returns logs that no longer hold the bytes counted up to ``highs``, and start to differ at an unknown
+        place.
+        """
         return {identity for (identity,) in self._all("SELECT identity FROM logs WHERE rewritten")}
 
     def ledger(self) -> Ledger:
@@ -151,12 +154,12 @@ class State:
         return dict(self._all("SELECT verdict, sum(count) FROM ledger GROUP BY verdict"))
 
     def due_ids(self, now_ns: int, limit: int) -> list[int]:
-        """Returns rows whose next try is due, longest due first."""
+        """Returns the ids of rows whose next try is due, longest due first."""
         sql = "SELECT id FROM retries WHERE next_try_ns <= ? ORDER BY next_try_ns LIMIT ?"
         return [row_id for (row_id,) in self._all(sql, now_ns, limit)]
 
     def triggered_ids(self, read_past_ns: int, limit: int, *, after_ns: int = -(2**63)) -> list[int]:
-        """Returns rows that wait for a point of the primary logs, after ``after_ns``, that has been read past."""
+        """Returns the ids of rows that wait for a point in (``after_ns``, ``read_past_ns``] of the primary logs."""
         where = "trigger_ns > ? AND trigger_ns <= ?"
         sql = f"SELECT id FROM retries WHERE {where} ORDER BY trigger_ns LIMIT ?"
         return [row_id for (row_id,) in self._all(sql, after_ns, read_past_ns, limit)]
@@ -189,16 +192,16 @@ class State:
         return missing
 
     def keys_behind(self, row_id: int, limit: int) -> list[tuple[int, bytes]]:
-        """Returns (row, key) of the rows after this one, in order."""
+        """Returns (id, key) of the rows after row ``row_id``, in order."""
         sql = "SELECT id, key FROM retries WHERE id > ? ORDER BY id LIMIT ?"
         return self._all(sql, row_id, limit)
 
     def last_row(self) -> int:
-        """Returns a number that no row of the retry store exceeds."""
+        """Returns the greatest row id in the retry store; 0 if there is no row."""
         return self._one("SELECT coalesce(max(id), 0) FROM retries")
 
     def far_ids(self, after: tuple[int, int], last: int, limit: int) -> list[tuple[int, int]]:
-        """Returns rows up to ``last`` after (next try, id), in this order."""
+        """Returns (next try, id) of rows after ``after`` with ids up to ``last``, in this order."""
         sql = (
             "SELECT next_try_ns, id FROM retries WHERE (next_try_ns, id) > (?, ?) AND id <= ? "
             "ORDER BY next_try_ns, id LIMIT ?"
@@ -206,7 +209,7 @@ class State:
         return self._all(sql, *after, last, limit)
 
     def rows(self, ids: Sequence[int]) -> StoredEvents:
-        """Returns these rows of the retry store, in this order; omits missing ones."""
+        """Returns these rows of the retry store, in this order. Omits ids that do not exist."""
         found: dict[int, tuple[Any, ...]] = {}
         for at in range(0, len(ids), IDS_AT_ONCE):
             some = ids[at : at + IDS_AT_ONCE]
@@ -233,7 +236,7 @@ class State:
         return StoredEvents(np.array(row_ids, np.int64), events, first_read_ns, attempts, next_try_ns, trigger_ns)
 
     def waits_for_something(self, settled_ns: int) -> bool:
-        """True if there is a row that may be decided later in this run."""
+        """True if some row may still get a verdict in this run."""
         return any(
             self._one(f"SELECT exists(SELECT 1 FROM retries WHERE {column} < ?)", settled_ns)
             for column in ("next_try_ns", "trigger_ns")
@@ -246,7 +249,7 @@ class State:
         return [OldRow(event_id, time_ns, self._file(file).path, *rest) for event_id, time_ns, file, *rest in rows]
 
     def next_trigger_ns(self, after_ns: int) -> int | None:
-        """Returns the first point of the primary logs after ``after_ns`` that a row waits for; ``None`` if none."""
+        """Returns the first point of the primary logs after ``after_ns`` that a row waits for, if any."""
         sql = "SELECT min(trigger_ns) FROM retries WHERE trigger_ns > ? AND trigger_ns < ?"
         rows = self._all(sql, after_ns, COMPLETE_NS)
         return rows[0][0] if rows else None
@@ -256,7 +259,7 @@ class State:
         return rows[0][0] if rows else None
 
     def outbox(self, limit: int) -> list[tuple[int, Export]]:
-        """Returns the first lines to export, by their number."""
+        """Returns the first lines to export, with their numbers."""
         rows = self._all("SELECT id, log, line FROM outbox ORDER BY id LIMIT ?", limit)
         return [(row, Export(log, line)) for row, log, line in rows]
 
@@ -266,7 +269,7 @@ class State:
 
     # -- changing ----------------------------------------------------------------------------------------------
     def commit(self, changes: Changes) -> None:
-        """Commits atomically. New rows get their ``row_ids``. After a StateError the process must end."""
+        """Commits atomically. Sets the ``row_ids`` of new rows. After a StateError the process must end."""
         try:
             if changes.exports:
                 self._db.execute("PRAGMA synchronous=FULL")
@@ -294,13 +297,13 @@ class State:
             self._reached = reached
 
     def exported(self, upto: int) -> None:
-        """Notes that the outbox up to this number is durable in its files."""
+        """Removes outbox lines up to number ``upto``, which are durable in the export files."""
         with Transaction(self._db, self.path):
             self._db.execute("DELETE FROM outbox WHERE id <= ?", (upto,))
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('exported', ?)", (upto,))
 
     def number_behind(self, upto: int) -> bool:
-        """Makes future lines get numbers above ``upto``. Returns True if they would not have otherwise."""
+        """Makes sure that future lines get numbers above ``upto``. Returns True if a change was needed."""
         with Transaction(self._db, self.path):
             given = self._one("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'outbox'")
             if upto <= given:

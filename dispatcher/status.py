@@ -1,6 +1,5 @@
 """A dispatcher's report: figures, metrics, details for the status page, and the events that wait longest for a
-verdict: since when, how often tried, and why. Reading them costs a bounded number of rows and stretches, regardless
-of how many events wait.
+verdict, with the time since, the tries and the reason. Its cost is bounded, regardless of how many events wait.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from photon.joiner.api import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The values that progress views show. Counts include those that the next commit will make durable."""
+    """A dispatcher's current figures, for progress views. Counts include uncommitted ones."""
 
     read: int
     verdicts: Mapping[Verdict, int]
@@ -74,7 +73,7 @@ class JoinTimes:
         self.since_event = Histogram()  # from the event's own time
 
     def joined(self, times: I64, first_read_ns: I64, now_ns: int) -> None:
-        """Adds joined events: their own times, and their first reads. ``now_ns``: wall clock."""
+        """Adds joined events' delays, from their event times and first reads. ``now_ns``: wall clock."""
         if len(times):
             self.since_read.add(now_ns - first_read_ns)
             self.since_event.add(now_ns - times[times != NO_TIME_NS])
@@ -117,13 +116,13 @@ class OldRow:
 
 
 def oldest_stretches(heads: Iterable[Stretch], limit: int) -> list[Stretch]:
-    """Returns the ``limit`` stretches whose events wait longest. ``heads``: the oldest one in memory of each log."""
+    """Returns the ``limit`` stretches whose events wait longest. ``heads``: the oldest stretch of each log."""
     return heapq.nsmallest(limit, (s for s in heads if s.left), key=lambda stretch: stretch.first_read_ns)
 
 
 def oldest(held: Iterable[Iterable[OpenEvent]], rows: Sequence[OldRow], now_ns: int, limit: int) -> list[Pending]:
-    """Returns the ``limit`` events that wait longest. ``held``: those of ``oldest_stretches``; ``rows``: of the retry
-    store.
+    """Returns the ``limit`` events that wait longest. ``held``: events of ``oldest_stretches``; ``rows``: rows of the
+    retry store.
     """
     found = [_of_row(row, now_ns) for row in rows[:limit]]
     for events in held:

@@ -1,19 +1,19 @@
-"""Keeps one wrong clock from making events unmatched early: the dispatcher's and the event store's must agree. Pure.
+"""Keeps a single wrong clock, the dispatcher's or the event store's, from making events unmatched early. Pure.
 
-Both are needed, and either may be wrong by more than S (``clock.uncertainty``), the permitted difference:
+Both clocks are needed, and either may be off by more than S (``clock.uncertainty``), the permitted difference:
 
-- Patience ends when both have passed its end. The store answers by its own clock; the dispatcher requests a final
-  answer only when the reading of the primary logs has passed the end by the dispatcher's clock too. A monotonic clock
-  tells how long ago the store began to read, so a lag of a store whose clock is ahead is noticed.
-- Patience begins at the later of both (``FirstRead``). Otherwise a dispatcher whose clock is behind would have an
-  event wait since before it existed, and would still do so when its clock is right again. The last answer is
-  extrapolated by a monotonic clock, so that setting a clock back between two answers changes nothing; and no
-  block is taken before the first answer.
+- Patience ends when both clocks have passed its end. The store answers by its own clock; the dispatcher requests a
+  final answer only when the primary logs have been read past the end by the dispatcher's clock too. A monotonic clock
+  tells how long ago the store began to read, so its lag is known even if its clock is ahead.
+- Patience begins at the later of both clocks (``FirstRead``). Otherwise a dispatcher whose clock is behind would
+  count an event's wait from before it existed, even after the clock is corrected. The last answer is extrapolated by
+  a monotonic clock, so setting a clock back between two answers changes nothing; and no block is read before the
+  first answer.
 - An event was read before now. If its time of reading is later than now when it is tried, the clock has gone back
-  since, and its patience begins now (``limit``): otherwise it would last until the clock catches up. That happens
-  once, since a row keeps the corrected time.
+  since, and its patience begins now (``limit``): otherwise it would last until the clock catches up. This happens
+  once per event, since its row keeps the corrected time.
 
-So a wrong clock can only make events wait for longer. If both are wrong by the same amount, on one machine, only
+So one wrong clock can only make events wait longer. If both are wrong by the same amount, as on one machine, only
 ``clock.require_sync`` helps.
 """
 
@@ -48,7 +48,7 @@ class Heard(NamedTuple):
 
 
 def heard(progress: Progress, asked_ns: int, at: float) -> Heard | None:
-    """Compares the clocks by an answer of the store. Returns ``None`` if the store had not been reached yet."""
+    """Compares the clocks by the store's answer. Returns ``None`` if the store had not been reached yet."""
     if progress.now_ns:
         return Heard(asked_ns, at, progress.now_ns - asked_ns)
     if progress.read_past_ns == NOTHING_READ_NS:
@@ -71,18 +71,18 @@ class FirstRead:
         self._at_ns, self._at = told.asked_ns + self._ahead_ns, told.at
 
     def at_ns(self, now_ns: int, now: float) -> int:
-        """Returns the moment from which the patience with an event read now counts."""
+        """Returns when the patience for an event read now begins."""
         return max(now_ns + self._ahead_ns, self._at_ns + int((now - self._at) * NS_PER_S))
 
     def limit(self, table: OpenEvents, rows: RowIndexes, now_ns: int, now: float) -> None:
-        """Corrects events whose first read is later than now, because the clock was wrong then."""
+        """Corrects first reads that are later than now, which a wrong clock caused."""
         if self._at_ns:  # else the store's clock is unknown
             latest_ns = self.at_ns(now_ns, now) + self._slack_ns
             table.first_read_ns[rows] = np.minimum(table.first_read_ns[rows], latest_ns)
 
 
 def ask_for_final(table: OpenEvents, rows: RowIndexes, patience: Patience, read_past_ns: int) -> None:
-    """Requests a final answer for those events that have waited long enough: a miss is then decisive."""
+    """Requests a final answer for events that have waited long enough: a miss then makes them unmatched."""
     tried = rows[(table.attempts[rows] > 0) | (table.row_id[rows] > 0)]
     if not len(tried):
         return

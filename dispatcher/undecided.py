@@ -1,12 +1,12 @@
-"""Events without a verdict, by event time: recorded by a dispatcher in its state, and read by others.
+"""Events without a verdict, by event time. A dispatcher records them in its state; others read them.
 
-A dispatcher writes a *claim* with its commits: the moment up to which all lines of the logs have been read, and the
-event times of its events in memory; other events without a verdict are rows of the retry store, and reopened ids. An
-event without a verdict at the moment of the claim is in one of these, or was not read by then and is in no log as it
-was at ``read_ns``. So a claim stays true at any age. After a start the last one remains in force until everything
-then in the logs has been read, as its events are read again.
+With its commits a dispatcher writes a *claim*: the moment ``read_ns`` up to which all lines of the logs were read,
+and the event times of its events in memory; other events without a verdict are rows of the retry store or reopened
+ids. An event without a verdict when the claim was made is in one of these, or was in no log at ``read_ns``. So a
+claim stays true at any age. After a start the last claim stays in force until all logs are read to where they ended
+then, as its events are read again.
 
-Several dispatchers of a datacentre each claim for their own logs; the least of their claims holds for all.
+Each dispatcher of a datacentre claims for its own logs; the earliest claim holds for all.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def counts_of(times: I64) -> Counts:
 
 
 def summed(one: Counts, other: Counts) -> Counts:
-    """Adds two counts. Events in both count twice, which is better than too few."""
+    """Adds two counts. Events in both count twice: too many is safe, too few is not."""
     found = dict(one)
     for step, events in other:
         found[step] = found.get(step, 0) + events
@@ -77,7 +77,7 @@ class Claims:
         return self._read_to.read_ns
 
     def scanned(self, at_ns: int) -> None:
-        """Notes that a scan begun at this time is over, and everything returned before has been processed."""
+        """Notes that a scan begun at ``at_ns`` is over, and that all blocks returned before have been processed."""
         self._look()
         self._read_to.scanned(at_ns)
 
@@ -112,7 +112,7 @@ def decoded(text: str) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Events without a verdict at one moment. It counts in the database, so use it only while that is open."""
+    """Events without a verdict at one moment. Reads the database, so use it only while that is open."""
 
     said_ns: int  # time of the dispatcher's claim; of several, that of the dispatcher silent for longest, ``who``
     who: str
@@ -124,7 +124,7 @@ class Undecided:
     _memory: Counts
 
     def before(self, time_ns: int) -> int:
-        """Returns the number of events before this time without a verdict; those in memory count in whole steps."""
+        """Returns the number of events before ``time_ns`` without a verdict; those in memory count by whole steps."""
         minute = time_ns // MINUTE_NS
         (rows,) = self._db.execute(
             "SELECT (SELECT coalesce(sum(events), 0) FROM waiting WHERE minute < ?1) + "
@@ -136,9 +136,9 @@ class Undecided:
 
 
 def undecided(db: sqlite3.Connection, dispatchers: int = 1) -> Undecided | None:
-    """Returns the events without a verdict in the state of these dispatchers, which the caller keeps at one moment.
+    """Returns the events without a verdict in the state of ``dispatchers`` dispatchers. Call it within a transaction.
 
-    ``None`` means that one of them has made no claim.
+    ``None`` means that a dispatcher has made no claim.
     """
     rows = db.execute("SELECT at_ns, who, read_ns, why, moving, waiting FROM claims ORDER BY at_ns, who").fetchall()
     if len(rows) < dispatchers:

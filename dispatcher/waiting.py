@@ -1,7 +1,7 @@
-"""Events that got no verdict and wait for their next try. Pure.
+"""Keeps events that got no verdict until their next try. Pure.
 
 They wait until a time, until the primary logs are read past a point, or until their primary event arrives: first in
-memory, later as rows of the retry store. (Those that wait for their home datacentre are in ``queues``.)
+memory, later as rows of the retry store. (Events left to their home datacentre are in ``queues``.)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RECENT_KEYS = 20_000  # recent arrivals that are remembered: attempts in flight 
 
 @dataclass(slots=True)
 class _Group:
-    """Events that are tried again together. ``left``: those still waiting in it."""
+    """Events that are tried again together. ``left``: events still waiting."""
 
     number: int
     rows: RowIndexes
@@ -45,7 +45,7 @@ class _Group:
 
 
 class WaitingRoom:
-    """Groups of events, each in two heaps; a group removed from one is dead in the other.
+    """Groups of events, each in two heaps: by time and by trigger. A group removed from one is dead in the other.
 
     Also indexes events by key.
     """
@@ -59,7 +59,7 @@ class WaitingRoom:
         self._by_key: dict[bytes, int | dict[int, None]] = {}  # mostly one row, without a dict
 
     def add(self, rows: RowIndexes, due: float, trigger_ns: int) -> None:
-        """Adds a group, due at ``due`` (monotonic seconds), or once ``trigger_ns`` is read past."""
+        """Adds a group, due at ``due`` (monotonic seconds) or once the primary logs are read past ``trigger_ns``."""
         group = _Group(next(self._numbers), rows, len(rows))
         self._groups[group.number] = group
         self._table.group[rows] = group.number
@@ -142,15 +142,14 @@ class WaitingRoom:
                 del by_key[key]
 
     def _sweep(self) -> None:
-        """Rebuilds the heap of triggers when most groups in it are dead: dead groups are small, but their number is
-        unlimited."""
+        """Rebuilds the heap of triggers if most groups in it are dead, as dead groups would pile up without limit."""
         if len(self._by_trigger) > 2 * len(self._by_time) + 100:
             self._by_trigger = [entry for entry in self._by_trigger if entry[2].left]
             heapq.heapify(self._by_trigger)
 
 
 class ArrivedKeys:
-    """Numbered primary events that arrived a moment ago."""
+    """Numbers the keys of primary events that arrived recently."""
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}  # in order
@@ -166,12 +165,12 @@ class ArrivedKeys:
             del self._numbers[key]
 
     def lose(self) -> None:
-        """Notes that arrivals may have gone unreported."""
+        """Notes that reports of arrivals may have been missed."""
         self.number += 1
         self._lost = self.number
 
     def since(self, keys: Sequence[bytes], number: int) -> Mask:
-        """Returns the keys whose primary events have (or may have) arrived after ``number``."""
+        """Returns a mask of the keys whose primary events have, or may have, arrived after ``number``."""
         if number == self.number or number < self._lost:
             return np.full(len(keys), number < self._lost)
         return np.array([self._numbers.get(key, 0) > number for key in keys], np.bool_)
@@ -179,7 +178,7 @@ class ArrivedKeys:
 
 @dataclass(eq=False)
 class Waiting:
-    """Events without a verdict until their next try, in memory or as ``loaded`` rows of the retry store."""
+    """Keeps events without a verdict until their next try, in memory or as ``loaded`` rows of the retry store."""
 
     table: OpenEvents
     loaded: LoadedRows
@@ -216,7 +215,7 @@ class Waiting:
         *,
         gone: bool = False,
     ) -> None:
-        """Takes those events of a batch that have no verdict. ``gone``: the logs of their primary events are gone."""
+        """Plans the next tries of events without a verdict (``waits``). ``gone``: their primary logs are gone."""
         table = self.table
         for outcome in map(Outcome, dict.fromkeys(outcomes[waits].tolist())):
             tried = batch.rows[waits & (outcomes == outcome)]
@@ -250,8 +249,9 @@ class Waiting:
         self.arrivals += len(rows)
 
     def _park(self, rows: RowIndexes, now: float, due: float, trigger_ns: int) -> None:
-        """Makes held events wait in memory, and stored ones in the store, except after their first few failures, as
-        they would wait there behind all due rows.
+        """Events that are not in the store wait in memory; stored ones wait in the store. After their first
+        FAILED_HELD failures stored events also wait in memory, because in the store they would queue behind all due
+        rows.
         """
         table = self.table
         hold = table.row_id[rows] == 0
@@ -266,7 +266,7 @@ class Waiting:
             self.room.add(held, due, trigger_ns)
 
     def _settle(self, rows: RowIndexes, now: float) -> None:
-        """Puts events off to the next run. The sender of redispatched ones keeps them as unsent."""
+        """Leaves events to the next run. Drops redispatched ones, which their sender has on record."""
         table = self.table
         table.open -= len(rows)
         hold = table.row_id[rows] == 0
@@ -290,9 +290,9 @@ class Waiting:
     def load(
         self, stored: StoredEvents, now_ns: int, now: float, *, inherited: bool = False, arrived: bool = False
     ) -> None:
-        """Takes rows of the retry store that are to be tried now, and are not ``loaded``.
+        """Adds rows of the retry store that are to be tried now and are not yet ``loaded``.
 
-        ``inherited``: rows of an earlier process; ``arrived``: their primary event has arrived.
+        ``inherited``: they are from an earlier process; ``arrived``: their primary event has arrived.
         """
         table = self.table
         rows = table.add(stored.events, None, stored.first_read_ns)
@@ -314,14 +314,14 @@ class Waiting:
 
     # -- news --------------------------------------------------------------------------------------------------------
     def progressed(self, read_past_ns: int) -> None:
-        """Notes the time, by both clocks (``two_clocks``), before which all primary bytes have been read."""
+        """Notes that all primary bytes before this time, by both clocks (``two_clocks``), have been read."""
         self.read_past_ns = read_past_ns  # may decrease if the store has restarted
         self._due += self.room.triggered(read_past_ns).tolist()
 
     def arrived(self, keys: Sequence[bytes]) -> None:
-        """Immediately tries the events in memory that wait for these keys, which the event store now has.
+        """Makes events in memory that wait for these keys due now, as the event store has the keys.
 
-        The same applies to rows whose last try is not committed: the store still counts them as being in memory.
+        This includes rows whose last try is not committed yet; they still count as loaded.
         """
         self.recent.add(keys)
         waited = self.room.arrived(keys)
@@ -335,7 +335,7 @@ class Waiting:
 
     # -- out ---------------------------------------------------------------------------------------------------------
     def requeue(self, now: float) -> None:
-        """Queues the events whose next try has come."""
+        """Queues the events that are due for their next try."""
         if self._arrived:
             arrived, self._arrived = self._arrived, []
             self.queues.requeue(rows_of(arrived), now, arrived=True)
@@ -352,12 +352,12 @@ class Waiting:
                 stretch.waiting -= len(which)
 
     def store(self, rows: RowIndexes) -> None:
-        """Ends the wait in memory of events that become rows of the retry store."""
+        """Removes events from memory that become rows of the retry store."""
         self.room.leave(rows)
         self.table.end(rows)
 
     def updates(self) -> StoredEvents:
-        """Returns the changes of rows of the retry store, which leave memory; to be committed."""
+        """Returns changed rows of the retry store to commit, and removes them from memory."""
         if not self._to_update:
             return NOTHING_STORED
         rows = rows_of([row for rows in self._to_update.values() for row in rows])

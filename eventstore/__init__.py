@@ -1,1 +1,1 @@
-"""The EventStore: key -> primary event (paper, section 3.4)."""
+"""The event store: finds the primary event with a key (paper, section 3.4)."""

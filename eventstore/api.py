@@ -88,7 +88,7 @@ class EventLookUps:
         return EventLookUps(b"".join([part.codes for part in parts]), found, ambiguous, counts)
 
     def per_row(self) -> U32:
-        """``counts``, with ``None`` expanded."""
+        """``counts``, or ones if that is ``None``."""
         return np.ones(len(self.found), np.uint32) if self.counts is None else self.counts
 
     def rows(self) -> RowIndexes:
@@ -106,7 +106,7 @@ class EventLookUps:
 
 
 class KeyArrivals(NamedTuple):
-    """Missed keys that are in the map now."""
+    """Keys that look-ups missed and that are now in the map."""
 
     epoch: int  # identifies this start of the store; numbers are meaningless in another one
     next: int  # the number to continue from
@@ -180,14 +180,14 @@ class Details:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Logs that were given up, or would be."""
+    """Logs that were given up, or would be with ``apply``."""
 
     logs: tuple[UnavailableLog, ...] = ()
     refused: tuple[str, ...] = ()  # one line each: requested logs that are not given up, and why
 
 
 class EventStore(Protocol):
-    """Answers key -> primary event. If a key occurs more than once, ``Adapter.primary_duplicates`` decides."""
+    """Finds primary events by key. If several have a key, ``Adapter.primary_duplicates`` decides."""
 
     async def look_up(
         self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
@@ -196,7 +196,7 @@ class EventStore(Protocol):
 
         ``as_of[i]`` (ns): the time up to which all primary bytes must have been read before a miss is ABSENT.
 
-        ``times[i]`` (ns), for ``match = "latest"``: only the records that decide as of then are returned
+        ``times[i]`` (ns), for ``match = "latest"``: returns only the records that matter at that time
         (``FileMap.versions``).
         """
 
@@ -206,17 +206,16 @@ class EventStore(Protocol):
 
 
 class ArrivalNotices(Protocol):
-    """Tells clients that wait for primary events when these arrive (``awaited_keys``)."""
+    """Reports the arrival of primary events to clients that wait for them (``awaited_keys``)."""
 
     async def arrived(self, epoch: int, number: int, wait_s: float) -> KeyArrivals | None:
-        """Arrivals after ``number`` of ``epoch`` (0 if none is known), or the first ones within ``wait_s`` seconds.
-
-        ``None`` means unknown just now, or that this store does not report arrivals.
+        """Returns arrivals after ``number`` of ``epoch`` (0 if none is known), waiting at most ``wait_s`` seconds for
+        one. ``None`` means that the store cannot answer now, or does not report arrivals.
         """
 
     async def seek(self, keys: Sequence[bytes]) -> list[int] | None:
-        """Returns rows of keys that may be there; ``arrived`` reports the others once they arrive. ``None`` means
-        unknown for now.
+        """Returns the indices of keys that may be in the map; ``arrived`` will report the others. ``None`` means that
+        the store cannot answer now.
         """
 
 
@@ -226,7 +225,8 @@ class OperatedStore(EventStore, ArrivalNotices, Protocol):
     async def details(self) -> Details: ...
 
     async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
-        """Gives up logs (paths or identities) whose files are gone: their records count as absent until they return.
+        """Gives up logs (paths or identities) whose files are gone: their records count as absent until a file
+        returns.
 
         Without ``apply`` it only reports what would be given up.
         """

@@ -1,17 +1,17 @@
-"""Keys that look-ups missed, and those that have arrived since: this wakes the events that wait for them.
+"""Remembers keys that look-ups missed, and reports those that arrive, so that waiting events are tried again.
 
 Theory of operation. A look-up that does not find a key notes its hash here; the reader compares each block added to
 the file map with the noted hashes, and a key in both has *arrived*. Arrivals are numbered and kept in a ring; a
-client asks for those since a number (``since``). Numbers are valid within one *epoch*, one start of the store. A
-client with a number from another epoch, or from before the ring's start, has lost its place: it seeks all its awaited
-keys once (``ArrivalNotices.seek``), which notes the keys again.
+client asks for arrivals after a number (``since``). Numbers are valid within one *epoch*, one start of the store. A
+client with a number from another epoch, or from before the ring's start, has missed arrivals: it seeks all its
+awaited keys once (``ArrivalNotices.seek``), which notes the keys again.
 
-A block may be read after a look-up asks the map and before its misses are noted here; so the hashes of recent blocks
-are kept, and misses are compared with those read since their look-up began. If too many were read to keep them all
-(``forgot``), the map is asked once more, now that the misses are noted.
+A block may be read after a look-up asks the map and before its misses are noted here. So the hashes of recent blocks
+are kept, and misses are compared with blocks read since their look-up began. If not all of those are kept
+(``forgot``), the map is asked once more after the misses are noted.
 
-Nothing depends on this for correctness. A collision of hashes causes a useless retry; back-off finds keys forgotten
-here (the oldest if there are too many, and those not requested for an hour or two).
+Correctness does not depend on this. A collision of hashes causes a useless retry. Keys forgotten here (the oldest
+ones if there are too many, and keys not requested for an hour or two) are found by back-off.
 
 Cost: 16 bytes per key, in columns; a block is searched as a whole. Any thread may call.
 """
@@ -45,7 +45,7 @@ class AwaitedCounts(NamedTuple):
 
 
 class _Generation:
-    """Hashes noted in one span of time, each once. Locations tell which are still sought."""
+    """Hashes noted in one period, each once. A hash's location tells if it is still sought."""
 
     def __init__(self, begun: float) -> None:
         self.begun = begun
@@ -56,7 +56,7 @@ class _Generation:
         return len(self._index)
 
     def renewed(self, hashes: U64) -> U64:
-        """Marks the known ones of ``hashes``, which ascend, as sought again; returns the others."""
+        """Marks those of ``hashes`` (ascending) that it knows as sought again; returns the others."""
         for run in self._index.asked_runs():
             if len(at := _common(hashes, run.hashes)):
                 places = np.searchsorted(run.hashes, hashes[at])
@@ -66,12 +66,12 @@ class _Generation:
         return hashes
 
     def add(self, hashes: U64) -> None:
-        """Adds ascending hashes, none of which it knows yet (``renewed``)."""
+        """Adds new hashes, as returned by ``renewed``."""
         self.alive += len(hashes)
         self._index.insert(sorted_run(hashes, np.full(len(hashes), ALIVE)))
 
     def take(self, hashes: U64) -> U64:
-        """Removes and returns the sought ones of ``hashes``; both ascend."""
+        """Removes and returns those of ``hashes`` that are sought. Argument and result ascend."""
         found = []
         for run in self._index.asked_runs():
             at = _common(run.hashes, hashes)
@@ -88,7 +88,7 @@ class _Generation:
 class AwaitedKeys:
     """Keys that look-ups missed, and recent arrivals.
 
-    ``epoch``: a number that no other start of this store has, not 0; ``monotonic``: seconds.
+    ``epoch``: a number unique to this start of the store, not 0; ``monotonic``: seconds.
     """
 
     def __init__(self, epoch: int, monotonic: Callable[[], float], sought_max: int = AWAITED_MAX) -> None:
@@ -103,11 +103,11 @@ class AwaitedKeys:
         self._lock = threading.Lock()
 
     def mark(self) -> int:
-        """A number for ``missed``; take it before the look-up asks the map."""
+        """Returns a mark for ``missed``. Take it before the look-up asks the map."""
         return self._blocks
 
     def missed(self, keys: Sequence[bytes], mark: int) -> bool:
-        """Notes the keys not found by a look-up that began at ``mark``. True if some have arrived since."""
+        """Notes keys that a look-up begun at ``mark`` did not find. True if some have arrived since."""
         hashes = hash_keys(keys)
         with self._lock:
             # Newest first: there are tens of thousands if blocks are small.
@@ -125,14 +125,14 @@ class AwaitedKeys:
             return self._blocks > mark and self._recent[0][0] > mark + 1
 
     def come(self, keys: Sequence[bytes]) -> None:
-        """Reports missed keys that are in the map after all as arrived."""
+        """Reports keys as arrived: they were missed, but are in the map after all."""
         if len(keys):
             with self._lock:
                 hashes = hash_keys(keys)
                 self._has_come(np.unique(hashes), keys, hashes)
 
     def read(self, keys: Sequence[bytes], hashes: U64, order: I64) -> bool:
-        """Notes keys added to the map; ``hashes``, ascending, are those of ``keys[order]``.
+        """Notes keys added to the map. ``hashes``: the ascending hashes of ``keys[order]``.
 
         True if any was sought.
         """
@@ -202,7 +202,7 @@ class AwaitedKeys:
 
 
 def _common(one: U64, other: U64) -> I64:
-    """Returns the indexes in ``one`` of hashes that ``other`` also has. Both ascend; the shorter is searched for."""
+    """Returns the indexes in ``one`` of hashes that are also in ``other``. Both must ascend."""
     if not len(one) or not len(other):
         return np.empty(0, dtype=np.int64)
     if len(one) <= len(other):

@@ -1,4 +1,4 @@
-"""The keys of a block's records: found at once, hashed, and in the order that the cache and the file map need.
+"""Finds the keys of all records of a block at once, hashes them, and orders them for the cache and the file map.
 
 An adapter's exception affects only the record that caused it.
 """
@@ -83,7 +83,7 @@ def _key_fault(key: object) -> str:
 
 
 def located_keys_of_block(adapter: Adapter, data: bytes, file: LogFile) -> tuple[Sequence[Key], I64]:
-    """The keys of a block, and the start of each line: found in one scan if adapter and format allow it."""
+    """Returns the keys of a block and the start of each line, in one scan if adapter and format allow it."""
     if type(adapter) is ConfiguredAdapter:  # another class may define keys differently
         found = Guard(adapter).many(lambda: adapter.located_primary_keys(data, file))
         if found is not None and not isinstance(found, Fault):
@@ -109,8 +109,9 @@ class BlockKeys:
     times: I64 | None = None
 
     def version_hashes(self, begins: I64) -> tuple[U64, I64]:
-        """The hashes of keys with times, ascending, and the record at each. ``begins``: one per record, in block
-        order."""
+        """Returns the ascending hashes of keys with their times, and the record start for each. ``begins``: record
+        starts in block order.
+        """
         assert self.times is not None
         hashes = hash_versions(self.keys, self.times)
         order = ascending(hashes)
@@ -118,13 +119,13 @@ class BlockKeys:
 
 
 def hash_versions(keys: Sequence[bytes], times: I64) -> U64:
-    """Returns the hashes under which caches have each key's record at a time."""
+    """Returns the hash of each key and its event time, under which caches store the record."""
     raw = times.astype("<i8").tobytes()
     return hash_keys([key + raw[8 * row : 8 * row + 8] for row, key in enumerate(keys)])
 
 
 def times_of(adapter: Adapter, records: Sequence[bytes], file: LogFile) -> I64:
-    """The event times of primary records; UNKNOWN_TIME_NS for one without a readable time."""
+    """Returns the event times of primary records; UNKNOWN_TIME_NS if a record has no readable time."""
     guard = Guard(adapter)
     times: object = (
         guard.many(lambda: adapter.primary_times(records, file)) if type(adapter) is ConfiguredAdapter else None
@@ -165,7 +166,7 @@ def may_skip(adapter: Adapter) -> bool:
 
 
 def _compare_forms(adapter: Adapter, keys: Sequence[Key], starts: I64, data: bytes, file: LogFile) -> None:
-    """Raises AdapterError if a record's key differs when it is computed alone."""
+    """Raises AdapterError if a record's key differs when it is computed for that record alone."""
     rows = [at for at in rows_due(adapter, "primary", len(keys)) if not isinstance(keys[at], Fault)]
     alone = _keys_alone(Guard(adapter), [record_at(data, int(starts[at])) for at in rows], file)
     for at, key in zip(rows, alone, strict=True):
@@ -174,19 +175,19 @@ def _compare_forms(adapter: Adapter, keys: Sequence[Key], starts: I64, data: byt
 
 
 class KeyFinder(Protocol):
-    """Finds the keys of blocks. One thread calls give, found and close."""
+    """Finds the keys of blocks. Call all methods on one thread."""
 
     def give(self, block: Block) -> None:
         """Queues a block whose keys ``found`` returns later."""
 
     def found(self, *, everything: bool) -> Iterator[tuple[Block, BlockKeys]]:
-        """Returns the blocks with their keys, in the order given, each once.
+        """Yields each given block once with its keys, in order.
 
-        With ``everything``, all blocks given so far; otherwise the last ones may be left for the next call.
+        ``everything``: waits for all blocks given so far; otherwise the last ones may be left for the next call.
         """
 
     def close(self) -> None:
-        """Ends the finder; may be called again. No block may be given afterwards."""
+        """Ends the finder. May be called repeatedly. No block may be given afterwards."""
 
 
 class InlineKeyFinder:

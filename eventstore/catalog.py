@@ -1,7 +1,8 @@
-"""The embedded file map's catalogue: one SQLite database, changed in transactions that are durable once they end.
+"""The embedded file map's catalogue: one SQLite database, whose transactions are durable once committed.
 
-It names the runs, the logs and how far each was read, the sparse entries, and the totals: a commit publishes all of
-them together, after the run files were synced. SQLite's journal is the write-ahead log with synchronous=FULL.
+It holds the names of the runs, the logs and their read positions, the sparse entries, and the totals. A commit
+publishes all of them together, after the run files are synced. SQLite's journal is the write-ahead log with
+synchronous=FULL.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class CatalogLock:
 
 
 def unusable(path: Path, error: sqlite3.DatabaseError) -> FileMapError:
-    """The error for a failed SQLite operation; distinguishes a full disk from damage."""
+    """Returns the error for a failed SQLite operation. Distinguishes a full disk from damage."""
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in NO_ROOM:
         return FileMapError(f"{path}: cannot be written ({error}); make room on the disk, then start again")
     return FileMapError(f"{path}: cannot be read ({error})")
@@ -110,8 +111,7 @@ def open_catalog(
 class CatalogDatabase:
     """A catalogue's database.
 
-    A transaction is open whenever there are uncommitted changes. Thread-safe. This process's look-ups see uncommitted
-    changes.
+    Thread-safe. A transaction is open while there are uncommitted changes, which look-ups of this process see.
     """
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
@@ -157,23 +157,23 @@ class Catalog(CatalogDatabase):
         return [MappedLog(n, identity, LogFile(*file), end, bool(r), p) for n, identity, *file, end, r, p in rows]
 
     def runs(self) -> list[tuple[int, int, int]]:
-        """Returns (number, entries, repeats), oldest first: numbers only grow, only the newest runs are merged."""
+        """Returns (number, entries, repeats) of each run, in the order of numbers: oldest first."""
         with self._lock:
             return self._db.execute("SELECT number, entries, repeats FROM runs ORDER BY number").fetchall()
 
     def totals(self) -> MapTotals:
-        """Returns the totals, including the open transaction, without the number of logs."""
+        """Returns the totals without the number of logs. Includes the open transaction."""
         with self._lock:
             row = self._db.execute("SELECT events, bad, bytes, duplicates FROM totals").fetchone()
             return MapTotals(*map(add, row, self._added))
 
     def process(self, log: int, prefix: bytes) -> ProcessState | None:
-        """The state of a process in a log; ``None`` if it did not occur there."""
+        """Returns the state of a process in a log, or ``None`` if it has not occurred there."""
         row = self._one("SELECT last, entry, place FROM processes WHERE log = ? AND prefix = ?", log, prefix)
         return ProcessState(*row) if row else None
 
     def sparse_range(self, prefix: bytes, low: int, high: int) -> list[tuple[int, int, int]]:
-        """Returns (microseconds, log, offset) of the process's entries in [low, high], ascending."""
+        """Returns (microseconds, log, offset) of the process's entries in [``low``, ``high``], ascending."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT id, log, place FROM sparse WHERE id BETWEEN ? AND ? ORDER BY id",
@@ -182,7 +182,7 @@ class Catalog(CatalogDatabase):
         return [(micros_of(row), log, place) for row, log, place in rows]
 
     def versions(self, key: int, time_ns: int, without: Collection[int], times_max: int, most: int) -> list[Version]:
-        """See FileMap. ``key``: its hash as int64."""
+        """See FileMap.versions. ``key``: the key's hash as int64."""
         select = "SELECT time, log, place FROM versions WHERE hash = ? AND time"
         with self._lock:
 

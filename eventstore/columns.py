@@ -1,4 +1,4 @@
-"""Look-ups as the columns of eventstore.proto, and back: pure. Integers are little endian."""
+"""Converts look-ups to the columns of eventstore.proto, and back. Pure. Integers are little endian."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVENT_STORE = Service(pb.DESCRIPTOR, "EventStore", bytes_max=MESSAGE_BYTES_MAX, 
 
 
 def request_slices(keys: Sequence[bytes]) -> list[slice]:
-    """Splits keys into requests of at most KEYS_MAX keys and KEYS_BYTES_MAX bytes, or a single larger key."""
+    """Splits keys into requests of at most KEYS_MAX keys and KEYS_BYTES_MAX bytes each; a larger key goes alone."""
     if 0 < len(keys) <= KEYS_MAX and sum(map(len, keys)) <= KEYS_BYTES_MAX:
         return [slice(0, len(keys))]
     slices = []
@@ -74,7 +74,7 @@ _FOUND = bytes(LookUpCode)
 
 
 def reply(found: EventLookUps, bytes_max: int = REPLY_BYTES_MAX) -> pb.EventLookUpReply:
-    """The answers, or those for a prefix of the keys (at least one) if records exceed ``bytes_max``."""
+    """Encodes the answers; only for a prefix of the keys (at least one) if the records exceed ``bytes_max``."""
     present = found.found
     count, fit, counts = len(found), len(present), found.counts
     if sum(map(len, present.records)) > bytes_max:
@@ -101,7 +101,7 @@ def _name(file: LogFile) -> pb.LogFileName:
 
 
 def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
-    """The answers for a prefix of ``keys`` keys. Raises WireError."""
+    """Decodes the answers for a prefix of ``keys`` keys. Raises WireError."""
     count = len(message.answers)
     n = len(message.records)
     answers = message.answers
@@ -131,7 +131,7 @@ def answered(message: pb.EventLookUpReply, keys: int) -> EventLookUps:
 
 
 def _fields(value: object, kind: type) -> dict[str, Any]:
-    """The fields that a message and a class have in common."""
+    """Returns the fields that a message and a class have in common."""
     return {name: getattr(value, name) for name in kind.__slots__}  # type: ignore[attr-defined]
 
 
@@ -184,7 +184,7 @@ def seek_reply(rows: Sequence[int]) -> pb.SeekReply:
 
 
 def sought_of(message: pb.SeekReply, keys: int) -> list[int]:
-    """The rows in a SeekReply. Raises WireError."""
+    """Returns the rows in a SeekReply. Raises WireError."""
     if len(message.rows) % 4 or len(message.rows) > 4 * keys:
         raise WireError(f"{len(message.rows)} bytes of rows for {keys} keys")
     rows: list[int] = np.frombuffer(message.rows, dtype="<u4").tolist()

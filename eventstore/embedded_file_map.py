@@ -4,10 +4,10 @@
     catalog.db    runs, logs and positions, sparse entries, versions, totals (catalog.py)
     run-*.hashes, run-*.locations    dense entries
 
-Order of a commit: run files written and synced; one catalogue transaction that names them, drops the merged ones and
-moves the positions; merged files deleted. A crash before the transaction leaves unnamed files (deleted at the next
-start) and positions from which the same records are read again; a crash after it leaves merged files that were to be
-deleted.
+A commit writes and syncs run files; then one catalogue transaction names them, drops the merged ones and moves the
+positions; then the merged files are deleted. After a crash before the transaction, unnamed files are deleted at the
+next start, and the same records are read again from the old positions; after a later crash, the next start deletes
+merged files.
 
 A sorted run of the dense map is two column files, mapped into memory for look-ups. Format, version 1:
 ``run-NNNNNNNNNN.hashes`` and ``run-NNNNNNNNNN.locations``, each
@@ -17,8 +17,8 @@ A sorted run of the dense map is two column files, mapped into memory for look-u
     count u64 | crc32 of the values u32 | 4 zero bytes
 
 A run's files are written and synced whole before the catalogue names them, and are never changed; files that the
-catalogue does not name are left-overs of a crash. Merging reads and writes in slices, so its memory does not grow
-with the runs.
+catalogue does not name were left by a crash. Merging reads and writes in slices, so its memory does not grow with the
+runs.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class RunFiles:
         self._disk = disk
 
     def write(self, number: int, slices: Iterator[Run]) -> tuple[int, int]:
-        """Writes and syncs a new run from ascending slices. Returns (entries, number of them that repeat a hash).
+        """Writes and syncs a new run from ascending slices. Returns (number of entries, number that repeat a hash).
 
-        The directory is synced, too: once the catalogue names the run, its files exist.
+        Also syncs the directory, so that the files exist once the catalogue names the run.
         """
         files = [self._disk.append(self._path(number, suffix)) for suffix, _ in COLUMNS]
         try:
@@ -126,12 +126,12 @@ class RunFiles:
         return np.frombuffer(values, dtype="<u8").astype(np.uint64, copy=False)
 
     def remove(self, number: int) -> None:
-        """Deletes a run's files; mappings of it stay valid."""
+        """Deletes a run's files. Existing memory mappings stay valid."""
         for suffix, _ in COLUMNS:
             self._disk.remove(self._path(number, suffix))
 
     def remove_all_but(self, numbers: set[int]) -> None:
-        """Deletes remains of a crash: files of runs that the catalogue does not name."""
+        """Deletes files left by a crash: all runs but ``numbers``, which the catalogue names."""
         keep = {self._path(number, suffix).name for number in numbers for suffix, _ in COLUMNS}
         for name in self._disk.names(self._directory):
             if name.startswith("run-") and name not in keep:
@@ -152,7 +152,7 @@ class _DiskRun:
 
 
 class EmbeddedFileMap:
-    """FileMap on local files. See the module for its files, file_map.py for its guarantees."""
+    """Implements FileMap on local files. See the module for the files, file_map.py for the guarantees."""
 
     FILES = ("catalog.db", "run-")  # beginnings of their names
 
@@ -229,8 +229,8 @@ class EmbeddedFileMap:
             self._files.remove(run.number)
 
     def _publish_pending(self) -> tuple[_DiskRun, ...]:
-        """Writes pending entries, merged with as many of the newest runs as tail_to_merge says; returns
-        those runs.
+        """Writes pending entries as a run, merged with the newest runs that ``tail_to_merge`` selects; returns those
+        runs.
         """
         if not len(self._pending):
             return ()
@@ -296,7 +296,7 @@ class EmbeddedFileMap:
     def _reached(
         self, prefix: bytes, asked: dict[int, int], places: Sequence[tuple[int, int, int, int]]
     ) -> list[tuple[int, int, int, int]]:
-        """Drops places in logs that the process has not yet reached, so an event requested early costs no read."""
+        """Drops places in logs where the process has not written that far yet, so an early request costs no read."""
         states = {log: self._catalog.process(log, prefix) for log in {place[1] for place in places}}
         lasts = {log: state.last_micros for log, state in states.items() if state is not None}
         return [place for place in places if asked[place[0]] <= lasts.get(place[1], asked[place[0]])]

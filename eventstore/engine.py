@@ -1,7 +1,7 @@
 """EventStoreEngine: one join's event store in this process: follower, primary reader, cache, file map, look-ups.
 
-Threads: one reads the primary logs; look-ups run in a small pool, so the event loop never waits for a disk; reading
-old logs for them uses other threads (log_reads.py), so look-ups that need no log never wait for one.
+One thread reads the primary logs. Look-ups run in a small pool, so the event loop never waits for a disk. Old logs
+are read for look-ups in other threads (log_reads.py), so a look-up that needs no log never waits for one.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class EventStoreEngine:
     ) -> None:
         """Opens map and logs. ``report`` receives one-line problems, from any thread; ``to_caches``: TLS towards
         cache nodes; ``None`` means plain text. ``nodes.set_nodes`` sets the nodes. ``begun``: called on the reader's
-        thread with blocks before it works on them; a UsageError from it ends the reading.
+        thread with blocks before they are processed; a UsageError from it ends the reading.
 
         Raises FileMapBusy, LogDirectoryError, UsageError, OSError.
         """
@@ -240,7 +240,7 @@ class EventStoreEngine:
         )
 
     def _key_finder(self) -> KeyFinder:
-        """Returns the finder of keys: a second process if much is read before any look-up."""
+        """Returns the key finder: one with a second process if much must be read before any look-up."""
         config, adapter = self.config, self._adapter
         keyless = config.kind is MapKind.DENSE and config.hbase is None and not self._timed
         if config.once and keyless and can_use_process(adapter):
@@ -278,7 +278,7 @@ class EventStoreEngine:
             self._follower.close()
 
     def _step(self) -> None:
-        """Continues reading; goes back if the map did, and waits while the map is unreachable."""
+        """Reads on. If the map lost rows, rereads from its positions; if the map is unreachable, waits."""
         try:
             self._map.tend()
             if self._owed:
@@ -304,7 +304,7 @@ class EventStoreEngine:
                     os.eventfd_read(self._bell)
 
     def _end_reading(self) -> None:
-        """Commits. If the map is unreachable, the next start reads the rest again."""
+        """Commits the records read. If the map is unreachable, the next start reads them again."""
         try:
             self._reader.commit()
             if self._reader.done:
@@ -313,7 +313,7 @@ class EventStoreEngine:
             self._tell(f"some records read are not in the file map: {err}")
 
     def _watch(self) -> None:
-        """Watches for vanishing and returning logs after everything was read (``once``), as look-ups continue."""
+        """Watches for logs that vanish or return after everything was read (``once``), as look-ups continue."""
         while not (self._over() or self._stop.wait(PATHS_SECONDS)):
             if self._unavailable.any:
                 self._tail.scan()
@@ -383,7 +383,7 @@ class EventStoreEngine:
 
     # -- api.ArrivalNotices ----------------------------------------------------------------------------------
     def _to_be_awaited(self, begun: LookUp, found: EventLookUps) -> list[bytes]:
-        """The missed keys to remember, as events wait for them."""
+        """Returns the missed keys to remember, because events wait for them."""
         if self._awaited is None:
             return []
         codes = np.frombuffer(found.codes, np.uint8)
@@ -412,7 +412,7 @@ class EventStoreEngine:
             self._wake()
 
     def _wake(self) -> None:
-        """Wakes waiting requests; call it from any thread."""
+        """Wakes requests that wait for arrivals. Thread-safe."""
         for waiter, loop in tuple(self._waiters.items()):
             with contextlib.suppress(RuntimeError):  # its loop is closed
                 loop.call_soon_threadsafe(waiter.set)
@@ -503,7 +503,7 @@ class EventStoreEngine:
         return Details(progress, sources, (*self._unavailable.listed(), *keyless))
 
     async def forget(self, logs: Sequence[str], *, apply: bool) -> Forgotten:
-        """See api.OperatedStore. Raises OSError if it cannot be made durable."""
+        """See api.OperatedStore. Raises OSError if the list cannot be made durable."""
         return await asyncio.to_thread(self._unavailable.forget, logs, self._map.logs(), apply=apply)
 
     async def close(self) -> None:
@@ -540,7 +540,7 @@ async def open_engine(
     to_caches: Towards | None = None,
     begun: Callable[[Sequence[Block]], None] = lambda blocks: None,
 ) -> EventStoreEngine:
-    """Opens the engine; waits while an orphaned predecessor still commits. Raises EventStoreFailed."""
+    """Opens the engine. Waits for an orphaned predecessor to finish its commit. Raises EventStoreFailed."""
     deadline = clock.monotonic() + BUSY_SECONDS
     try:
         while True:
@@ -599,7 +599,8 @@ def open_map(
     clock: Clock,
     table: HBaseTable | None,
 ) -> tuple[FileMap, str]:
-    """The map, and why it had to be rebuilt (empty if it had not). ``table``: ``None`` means a map on this machine.
+    """Opens the map; also returns why it had to be rebuilt (empty if not). ``table``: ``None`` means a map on this
+    machine.
 
     Raises FileMapBusy, OSError; UsageError if happybase is missing. Does not contact HBase yet.
     """

@@ -1,14 +1,14 @@
-"""The file map: where in the primary logs a key may be (paper, section 3.4.2). The interface of its backends and
-their common code.
+"""The file map: the places in the primary logs where a key may be (paper, section 3.4.2). The interface of its
+backends, and their common code.
 
-*Dense*: every key's hash -> (log, offset); for unordered keys. *Sparse*: one entry per W seconds or M bytes of
-a process; for canonical ids, which rise within their process. A sparse map also keeps dense entries for keys that do
-not rise (not a canonical id, or not above the last one of its process in this log), so that every record can be
+A *dense* map has hash -> (log, offset) for every key, and suits unordered keys. A *sparse* map has one entry per W
+seconds or M bytes of a process, and suits canonical ids, which rise within their process. It also has dense entries
+for other keys (not a canonical id, or not above the last one of its process in this log), so that every record can be
 reached.
 
 The map also holds each log's read position. ``commit`` makes entries and positions durable in one step: after a crash
-the reader continues at positions before which every record is in the map, and nothing is forgotten. A backend that
-may lose committed rows (see hbase.md) must take its positions back with them.
+the reader continues at positions before which every record is in the map. A backend that may lose committed rows (see
+hbase.md) must move its positions back when it does.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MapKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MapSettings:
-    """The settings that entries depend on: a map made with other settings is unusable."""
+    """The settings that entries depend on. A map made with other settings cannot be used."""
 
     rule: bytes  # derives keys from records (Adapter.rule) and identifies the logs
     kind: MapKind = MapKind.DENSE
@@ -94,10 +94,10 @@ class MappedLog:
         return LogPosition(self.identity, self.file.path, self.end, self.file.header, self.proof)
 
     def order(self, log_name: Callable[[str], str]) -> tuple[str, str]:
-        """The order of logs, which decides between records with the same key: (name without its rotation suffix,
-        identity).
+        """Returns the log's sort key, (name without its rotation suffix, identity): the order of logs decides between
+        records with the same key.
 
-        It is the same in every datacentre and does not change when a file is rotated.
+        The order is the same in every datacentre, and rotation does not change it.
         """
         return log_name(self.file.path), self.identity
 
@@ -124,8 +124,8 @@ class MappedPlaces:
     """m places, as aligned columns.
 
     The record of the requested key ``rows[i]`` may begin at ``offsets[i]`` of log ``logs[i]`` (``spans[i]`` = 0), or
-    be in the ``spans[i]`` bytes from there. ``anchors[i]``: with a span, the microseconds of the canonical id that
-    begins exactly at ``offsets[i]``: a reader that finds another one there has the wrong file. Otherwise -1.
+    be in the ``spans[i]`` bytes from there. ``anchors[i]``: with a span, the microseconds of the canonical id whose
+    record begins at ``offsets[i]``; a reader that finds another id there has the wrong file. Without a span, -1.
     """
 
     rows: I64
@@ -184,11 +184,11 @@ class MappedLogs:
 
     @property
     def times_max(self) -> int:
-        """The number of times that ``FileMap.versions`` returns for a key."""
+        """The number of distinct times that ``FileMap.versions`` returns for a key."""
         return PLACES_PER_KEY_MAX if any(log.rewritten for log in self.all) else 1
 
     def move(self, block: MappedBlock) -> tuple[MappedLog, bool]:
-        """Notes that a block was read: the log's new state, and True if a part was read again.
+        """Notes that a block was read. Returns (the log's new state, whether a part was read again).
 
         Raises FileMapError.
         """
@@ -215,7 +215,7 @@ class MappedLogs:
 
 @dataclass(frozen=True, slots=True)
 class MapTotals:
-    """Durable counts over all runs of the reader, each record counted once."""
+    """Durable counts since the map was made, each record counted once."""
 
     events: int = 0
     bad_records: int = 0
@@ -227,9 +227,9 @@ class MapTotals:
 class FileMap(Protocol):
     """The places in the primary logs where each key may be.
 
-    The reader's thread alone tends, adds and commits; any thread may look up.
+    Only the reader's thread may call ``tend``, ``add`` and ``commit``; any thread may look up.
 
-    Only a remote backend raises FileMapUnavailable, and only one that may lose acknowledged rows raises RowsLost,
+    Only a remote backend raises FileMapUnavailable. Only a backend that may lose acknowledged rows raises RowsLost,
     from ``tend``, ``add`` and ``commit``.
     """
 
@@ -246,30 +246,30 @@ class FileMap(Protocol):
         """Adds a block. ``places`` sees it at once; the next ``commit`` makes it durable."""
 
     def commit(self) -> None:
-        """Makes everything added durable, entries no later than positions.
+        """Makes everything added durable: positions never before their entries.
 
-        After FileMapUnavailable nothing was committed, and it may be called again.
+        If it raises FileMapUnavailable, nothing was committed, and it may be called again.
         """
 
     def places(self, keys: Sequence[bytes], hashes: U64) -> MappedPlaces:
-        """Returns all places where the keys may be, at most ``MapSettings.places_max`` for each, unordered."""
+        """Returns the places where the keys may be, at most ``MapSettings.places_max`` per key, unordered."""
 
     def versions(self, hashes: U64, times: I64, without: Collection[int] = ()) -> MappedPlaces:
         """Returns, for each key, the places of the newest record not after its time, and of records of unknown time.
 
-        Records of the same time are all returned. If none is that old, a newer one is; so a key without places has no
-        record. The places are found by seeking, regardless of a key's number of records. ``without``: numbers of logs
-        to ignore. With a rewritten log, whose places may be stale, PLACES_PER_KEY_MAX times are returned.
+        All records with the same time are returned. If a key has only newer records, one of those is returned: a key
+        without places has no record. The cost does not grow with a key's number of records. ``without``: numbers of
+        logs to ignore. If a log was rewritten, its places may be stale, so PLACES_PER_KEY_MAX times are returned.
         """
 
     def logs(self) -> Sequence[MappedLog]:
         """Returns all logs; index = number."""
 
     def totals(self, *, exact: bool = False) -> MapTotals:
-        """Returns the totals. ``exact``: with all duplicates, not only those that merges and order checks found."""
+        """Returns the totals. ``exact``: counts all duplicates, not only those found by merges and order checks."""
 
     def interrupt(self) -> None:
-        """Makes calls that wait for a remote backend fail with FileMapUnavailable from now on. For any thread."""
+        """From now on, calls that would wait for a remote backend raise FileMapUnavailable. Thread-safe."""
 
     def close(self) -> None: ...
 
@@ -283,14 +283,14 @@ class FileMapBusy(FileMapError):
 
 
 class FileMapUnavailable(FileMapError):
-    """The map cannot be read or written just now: try again."""
+    """The map cannot be read or written now: try again."""
 
 
 class RowsLost(FileMapError):
     """The backend lost committed entries.
 
-    ``positions`` went back to where all earlier records are in the map: the logs must be read again from there;
-    uncommitted additions are dropped.
+    ``positions`` has moved back to places before which every record is in the map; the logs must be read again from
+    there. Uncommitted additions are dropped.
     """
 
 
@@ -313,7 +313,7 @@ def first_places(
     last: bool = False,
     most: int = PLACES_PER_KEY_MAX,
 ) -> tuple[I64, I64, I64]:
-    """The ``most`` places of each row to return, the first in file order, or with ``last`` the last.
+    """Returns at most ``most`` places for each row: the first ones in file order, or the last ones with ``last``.
 
     ``rows`` ascend; ``known``: all logs by number.
     """
@@ -335,10 +335,10 @@ def first_places(
 def predecessors(
     asked: Sequence[tuple[int, int]], entries: Sequence[tuple[int, int, int]], window: int
 ) -> list[tuple[int, int, int, int]]:
-    """For each requested (microseconds, row), both ascending: the last entry not after it in each log.
+    """Finds for each requested (microseconds, row), ascending, the last entry not after it in each log.
 
-    Entries (microseconds, log, offset) ascend; those older than ``window`` are ignored. Yields (row, log, offset,
-    microseconds of the entry).
+    Entries (microseconds, log, offset) must ascend; entries older than ``window`` are ignored. Returns (row, log,
+    offset, microseconds of the entry).
     """
     out = []
     latest: dict[int, tuple[int, int]] = {}  # log -> microseconds, offset
@@ -355,7 +355,7 @@ def predecessors(
 
 
 def lock_map(directory: Path) -> int:
-    """The descriptor that holds ``map.lock`` until it is closed. Raises FileMapBusy."""
+    """Takes ``map.lock``; closing the returned descriptor releases it. Raises FileMapBusy."""
     descriptor = lock_file(directory / "map.lock")
     if descriptor is None:
         raise FileMapBusy(f"{directory}: another event store has this map open; stop it first")
@@ -368,10 +368,10 @@ _M = TypeVar("_M", bound=FileMap)
 def opened_or_rebuilt(
     opened: Callable[[], _M], directory: Path, names: tuple[str, ...], disk: Disk
 ) -> tuple[_M, str]:
-    """The map, and why it had to be rebuilt (empty if it had not). Raises FileMapBusy, OSError.
+    """Opens the map; also returns why it had to be rebuilt (empty if not). Raises FileMapBusy, OSError.
 
-    The map is derived from the logs: a damaged one, or one with other settings, is deleted (files that begin with one
-    of ``names``) together with its positions. The logs are then read again from the beginning; until this is done a
+    The map is derived from the logs, so a damaged one or one with other settings is deleted with its positions (files
+    whose names begin with one of ``names``). The logs are then read again from the beginning; until that is done a
     miss is NOT_YET, never ABSENT.
     """
     try:

@@ -1,4 +1,4 @@
-"""Records found for the rows of a batch, as columns: in caches, which have only hashes, and in logs. Pure."""
+"""Records found for the rows of a batch, in caches or logs, as columns. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from photon.batch.records import PrimaryRecord, Records
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundRecords:
-    """n records, and the row that each was found for; a row may have several."""
+    """n records, each with the row it was found for. A row may have several."""
 
     rows: I64
     identities: Sequence[str]  # one for each of ``records.files``: the identity of the log with that name
@@ -42,7 +42,7 @@ class FoundRecords:
         offsets: Sequence[int],
         records: Sequence[bytes],
     ) -> FoundRecords:
-        """``numbers[i]``: index in ``logs`` (identity, file) of the log that has record i."""
+        """Builds the columns. ``numbers[i]``: index in ``logs`` (identity, file) of the log that has record i."""
         logs = list(logs)
         its = Records([file for _, file in logs], np.array(numbers, np.uint32), np.array(offsets, np.int64), records)
         return FoundRecords(np.array(rows, np.int64), [identity for identity, _ in logs], its)
@@ -54,7 +54,7 @@ class FoundRecords:
         return FoundRecords(self.rows[index], self.identities, self.records.take(index))
 
     def moved(self, rows: I64, first: int = 0) -> FoundRecords:
-        """The same records for other rows: row first + i becomes ``rows[i]``."""
+        """Returns the same records with other row numbers: row ``first + i`` becomes ``rows[i]``."""
         return FoundRecords(rows[self.rows - first], self.identities, self.records)
 
     @staticmethod
@@ -71,9 +71,9 @@ NO_RECORDS = FoundRecords.of(())
 
 
 class ReadResults:
-    """The threads' results for n places in logs; the rows are places.
+    """Collects the results of several threads for n places in logs. Rows are indices of places.
 
-    A place that no thread reports stays unavailable.
+    A place without a result is unavailable.
     """
 
     def __init__(self, n: int) -> None:
@@ -85,13 +85,13 @@ class ReadResults:
         return self._n
 
     def tell(self, found: FoundRecords, not_there: I64) -> None:
-        """Reports on some places: ``found`` there, or ``not_there`` if another record is there."""
+        """Adds results for some places: records ``found``, and places (``not_there``) that hold another record."""
         if len(found):
             self._found.append(found)
         if len(not_there):
             self._not_there.append(not_there)
 
     def told(self) -> tuple[FoundRecords, I64]:
-        """Everything reported so far."""
+        """Returns the results so far: (records found, places that hold another record)."""
         not_there = np.concatenate(self._not_there) if self._not_there else np.empty(0, np.int64)
         return FoundRecords.concat(self._found[:]) if self._found else NO_RECORDS, not_there

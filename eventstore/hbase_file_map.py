@@ -6,17 +6,18 @@ things make entries and positions agree:
 
 - **Marks.** A commit writes its entries, waits until all are acknowledged, and then writes a fresh random mark into
   each region. A region that has the mark has every entry before it.
-- **Incarnations.** Before a region is opened, hbase:meta records it (``schema.instances``). A commit counts only
-  if the incarnations are the same before its first entry and after its marks; a look-up only if those after its reads
-  are the ones verified before it asked. So neither can span a crash unnoticed.
+- **Incarnations.** Before a region is opened, hbase:meta records it (``schema.instances``). A commit counts only if
+  the incarnations are the same before its first entry and after its marks; a look-up counts only if the incarnations
+  after its reads are the ones verified before them. So neither can span a crash unnoticed.
 - **Checkpoints.** If the incarnations are not the verified ones, the marks are read. If the last mark is in every
   region, nothing was lost. Otherwise the catalogue goes back to a checkpoint whose mark all regions still have,
   ``RowsLost`` is raised, and the logs are read again from there; the cells are a function of the logs, so writing
   them twice changes nothing. Until all has been read, ``MappedPlaces.complete`` is False and no miss is *absent*.
 
-A commit's mark goes to the slot not used by the last commit: a commit that fails half-way destroys no evidence.
-Taking back goes one checkpoint further than the marks require, in case a log file that was being closed lost its end
-(a hole rather than a tail). Entries written by a failed commit stay: they are correct, only visible a little early.
+A commit's mark goes to the slot that the last commit did not use, so a commit that fails half-way destroys no
+evidence. The map goes back one checkpoint further than the marks require, in case an HBase log file that was being
+closed lost its end (a hole rather than a tail). Entries written by a failed commit stay: they are correct, only
+visible a little early.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ Entry = tuple[int, int, int]  # (microseconds, log number, offset)
 
 
 class PendingEntries:
-    """Added entries that are not in HBase yet. One thread adds and clears; any thread reads."""
+    """Entries that are not in HBase yet. One thread adds and clears; any thread may read."""
 
     def __init__(self, window_micros: int) -> None:
         self._window = window_micros
@@ -82,7 +83,7 @@ class PendingEntries:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """Runs of the dense entries, for a look-up."""
+        """Returns the dense entries as runs, for a look-up."""
         return self._dense.asked_runs()
 
     @property
@@ -112,7 +113,7 @@ class PendingEntries:
             return [(key, version) for key, its in self._versions.items() for version in its]
 
     def near(self, key: int, time_ns: int, without: Collection[int], times_max: int, most: int) -> list[Version]:
-        """Like FileMap.versions, for one key."""
+        """Like FileMap.versions, for a single key."""
         with self._lock:
             its = self._versions.get(key, [])
             if without:
@@ -147,7 +148,7 @@ class PendingEntries:
 
 
 def stored_repeats(hbase: HBase, table: bytes, life: bytes, numbers: Mapping[bytes, int]) -> int:
-    """Counts the repeats in the table by scanning all rows of the map. ``numbers``: logs by digest."""
+    """Counts the repeats in the table by scanning all rows of the map. ``numbers``: log numbers by digest."""
     repeats = 0
     for salt in range(256):
         start = bytes([salt]) + life
@@ -178,7 +179,7 @@ def pending_repeats(
 
 
 def _row_after(prefix: bytes) -> bytes:
-    """The first row that does not begin with ``prefix``; b"" if no row does."""
+    """Returns the first row after all rows that begin with ``prefix``; b"" if none can follow."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else b""
 
@@ -198,9 +199,9 @@ HOT_HASHES_MAX = 1 << 16  # keys known to have PLACES_PER_KEY_MAX places in a lo
 
 @dataclass(eq=False)
 class HBaseFileMap:
-    """FileMap on HBase. It does not contact HBase before the first ``tend`` or ``commit``.
+    """Implements FileMap on HBase. Does not contact HBase before the first ``tend`` or ``commit``.
 
-    Opens or makes the catalogue in ``directory``; ``hbase`` is closed with the map.
+    Opens or creates the catalogue in ``directory``. Closing the map closes ``hbase``.
 
     Raises FileMapBusy, or FileMapError if the existing files cannot be used.
     """
@@ -302,9 +303,9 @@ class HBaseFileMap:
         return log
 
     def _add_dense(self, log: int, hashes: U64, offsets: I64) -> int:
-        """Adds entries ascending by hash, and by offset within a hash.
+        """Adds entries, which must ascend by hash, and by offset within a hash.
 
-        Returns the number left out: nobody reads more than PLACES_PER_KEY_MAX places of a key in a log.
+        Returns the number omitted: no look-up reads more than PLACES_PER_KEY_MAX places of a key in a log.
         """
         first = np.searchsorted(hashes, hashes, side="left")
         keep = np.arange(len(hashes)) - first < PLACES_PER_KEY_MAX
@@ -361,7 +362,7 @@ class HBaseFileMap:
         self._pending.clear()
 
     def _verified_now(self) -> VerifiedRegions:
-        """Regions whose present incarnations are the verified ones. Raises as ``_verify`` does."""
+        """Returns the verified regions, after checking that none was reopened. Raises like ``_verify``."""
         verified = self._view.verified
         if verified is not None and read_instances(self.hbase, verified.regions) == verified.instances:
             return verified
@@ -378,7 +379,7 @@ class HBaseFileMap:
             yield Put(schema.sparse_row(self._life, prefix, bucket), cells)
 
     def _write_marks(self, verified: VerifiedRegions, closes: bool) -> tuple[bytes, int]:
-        """Writes, after all entries, a new mark into each region, in the older of the two slots."""
+        """Writes a new mark into each region, in the older of its two slots, once all entries are written."""
         mark = self.random(schema.MARK_BYTES)
         slot = (self._catalog.present().slot + 1) % schema.SLOTS
         cells = schema.mark_cells(mark, slot, self._checkpoint if closes else None)
@@ -392,7 +393,7 @@ class HBaseFileMap:
 
     # -- what HBase lost -------------------------------------------------------------------------------------------
     def _verify(self) -> VerifiedRegions:
-        """Establishes which regions look-ups and commits may trust.
+        """Determines the regions that look-ups and commits may trust.
 
         Raises RowsLost, HBaseUnavailable, HBaseRefused.
         """
@@ -485,7 +486,7 @@ class HBaseFileMap:
         return MappedPlaces.of_versions(found, not view.recovering)
 
     def _scanned(self, start: bytes, stop: bytes, without: Collection[int], rows: int) -> Iterator[Version]:
-        """The versions in rows of the table, the newest first."""
+        """Yields the versions in [``start``, ``stop``) of the table, newest first."""
         for row, cells in self.hbase.scan(self._table, start, stop, rows):
             yield from (each for each in schema.versions_of(row, cells, self._by_digest) if each.log not in without)
 

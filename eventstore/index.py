@@ -1,10 +1,10 @@
-"""An index of (hash64 of a key, location) as immutable sorted runs that are merged geometrically.
+"""An index of (64-bit key hash, location), kept as immutable sorted runs that are merged geometrically.
 
-16 bytes per entry, no object per entry, look-ups and inserts by whole batches. Collisions and duplicates are allowed:
-a look-up returns every location stored under a hash, and the reader of the record there verifies its key.
+An entry takes 16 bytes and no object; look-ups and inserts work on whole batches. Collisions and duplicates are
+allowed: a look-up returns every location stored under a hash, and whoever reads the record there verifies its key.
 
 Runs are never changed once published, and the tuple of runs is replaced as one reference: one thread may insert while
-others look up. Merging has a separate lock: without look-ups it is delayed until the next one.
+others look up. Merging has a separate lock, and is delayed until the next look-up.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def hash_keys(keys: Sequence[bytes]) -> U64:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Two aligned columns, ascending by hash. The order among equal hashes is arbitrary."""
+    """Two aligned columns, ascending by hash. Equal hashes are in arbitrary order."""
 
     hashes: U64
     locations: U64
@@ -49,7 +49,7 @@ class Run:
 
 
 def ascending(hashes: U64) -> I64:
-    """The order that sorts hashes; equal ones are in arbitrary order."""
+    """Returns the order that sorts hashes; equal ones are in arbitrary order."""
     if len(hashes) < RADIX_ENTRIES:
         return hashes.argsort()
     first = (hashes >> np.uint64(48)).astype(np.uint16)
@@ -83,7 +83,7 @@ def merged(runs: Sequence[Run]) -> Run:
 
 
 def merge_slices(runs: Sequence[Run], slice_entries: int = SLICE_ENTRIES) -> Iterator[Run]:
-    """Yields all entries of ``runs`` as ascending slices of about ``slice_entries``, a few more for each run."""
+    """Yields all entries of ``runs`` in ascending slices of about ``slice_entries`` entries."""
     total = sum(map(len, runs))
     share = [len(run) * slice_entries // max(total, 1) + 1 for run in runs]
     at = [0] * len(runs)
@@ -111,7 +111,7 @@ def size_class(entries: int) -> int:
 
 
 def tail_to_merge(sizes: Sequence[int]) -> int:
-    """The number of the newest runs that should become one; 0 for none. ``sizes``: of the runs, oldest first.
+    """Returns how many of the newest runs to merge into one; 0 for none. ``sizes``: the runs' sizes, oldest first.
 
     Once MERGE_FANOUT runs of one size class are at the end, they are merged with everything newer.
     """
@@ -130,7 +130,7 @@ def tail_to_merge(sizes: Sequence[int]) -> int:
 
 
 def matches(run: Run, asked: U64) -> tuple[I64, U64]:
-    """Returns (row into ``asked``, location) of every entry with a requested hash. Fast if ``asked`` ascends."""
+    """Returns (index into ``asked``, location) of every entry with a requested hash. Fast if ``asked`` ascends."""
     if not len(run):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
     left = run.hashes.searchsorted(asked)
@@ -148,9 +148,7 @@ def matches(run: Run, asked: U64) -> tuple[I64, U64]:
 
 
 def look_up(runs: Sequence[Run], hashes: U64) -> tuple[I64, U64]:
-    """Returns (row into ``hashes``, location) of every entry of ``runs`` with a requested hash, ordered by (row,
-    location).
-    """
+    """Returns (index into ``hashes``, location) of every entry of ``runs`` with a requested hash, sorted."""
     order = ascending(hashes)
     asked = hashes[order]
     found = [each for run in runs if len((each := matches(run, asked))[0])]
@@ -165,7 +163,7 @@ def look_up(runs: Sequence[Run], hashes: U64) -> tuple[I64, U64]:
 
 
 def count_repeats(runs: Sequence[Run], slice_entries: int = SLICE_ENTRIES) -> int:
-    """Counts entries whose hash an earlier entry has, over all runs: entries less distinct hashes.
+    """Counts repeats over all runs: the number of entries minus the number of distinct hashes.
 
     Works through the hash space in slices of about ``slice_entries``, so memory stays bounded.
     """
@@ -186,7 +184,7 @@ def count_repeats(runs: Sequence[Run], slice_entries: int = SLICE_ENTRIES) -> in
 
 
 class RunIndex:
-    """The index in memory. One writer; any number of readers at the same time."""
+    """The index in memory. One writer; any number of concurrent readers."""
 
     def __init__(self) -> None:
         self._runs: tuple[Run, ...] = ()
@@ -201,7 +199,7 @@ class RunIndex:
         return self._runs
 
     def asked_runs(self) -> tuple[Run, ...]:
-        """The runs for a look-up, merged first if no look-up came since the last insert."""
+        """Returns the runs for a look-up; first merges them if no look-up came since the last insert."""
         if not self._asked:
             with self._lock:
                 self._asked = True
@@ -224,7 +222,7 @@ class RunIndex:
         return look_up(self.asked_runs(), hashes)
 
     def retain(self, keep: Callable[[U64], Mask]) -> None:
-        """Keeps the entries for whose location ``keep`` returns True."""
+        """Drops all entries except those for whose locations ``keep`` returns True."""
         with self._lock:
             left = []
             for run in self._runs:

@@ -1,8 +1,8 @@
-"""Primary records whose key is unknown because the adapter failed on them: they might have any key.
+"""Keeps primary records whose key is unknown because the adapter failed on them.
 
-While there is one, no missing key counts as absent. They are kept, durably before the position after them, and
-retried with back-off: a service that the adapter calls may recover, or a new version of the adapter may read them.
-Found keys go into the file map like any others.
+Such a record might have any key, so while there is one, no missing key counts as absent. They are made durable before
+the read position moves past them, and are retried with back-off: a service that the adapter calls may recover, or a
+new version of the adapter may read them. Keys found go into the file map as usual.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KeylessRecords:
     """The records whose key is unknown.
 
-    One thread changes it; ``listed`` and ``count`` may be read from any.
+    Change it on one thread; ``listed`` and ``count`` may be read on any.
 
     ``state``: the file map's directory. ``fresh``: the map is new, so everything is read again. Raises OSError.
     """
@@ -88,7 +88,7 @@ class KeylessRecords:
         return len(self._kept.records) + self._kept.more
 
     def add(self, identity: str, file: LogFile, at: int, data: bytes, offset: int, reason: str) -> None:
-        """Adds the record at ``at`` of ``data``, which is at ``offset`` of its log."""
+        """Adds the record at ``data[at]``, whose offset in its log is ``offset``."""
         kept = self._kept
         if any(each.identity == identity and each.offset == offset for each in kept.records):
             return  # read again after a crash
@@ -103,7 +103,8 @@ class KeylessRecords:
         self.report(f"{made}; its key is unknown, and until it is known no event is declared unmatched")
 
     def again(self, adapter: Adapter, take: Callable[[KeylessRecord, BlockKeys], None], *, now: bool = False) -> None:
-        """Asks the adapter again for the keys that are due (``now``: for all); ``take`` makes the answers durable.
+        """Asks the adapter again for keys that are due (with ``now``, for all). ``take`` must make the answers
+        durable.
 
         Raises the errors of ``take``.
         """

@@ -1,15 +1,15 @@
-"""Random access to the bytes of log files, by offsets that count uncompressed bytes; bounded memory and descriptors.
+"""Reads log files at any offset, counted in uncompressed bytes, with bounded memory and descriptors.
 
 A gzip file has no index. While it is inflated forwards, copies of the inflater's state are kept as checkpoints, so
 that reading back costs at most the distance between two; inflated pages are kept in one LRU cache for all files.
 
-Zstandard's state cannot be copied, but a file of many frames can be entered at each of them: their starts are found
-without inflating the file (``frame_begins``). A file of one frame is read again from its start.
+Zstandard's state cannot be copied, but a file of many frames can be read from the start of any frame, and
+``frame_begins`` finds the starts without inflating the file. A file of one frame is read again from its start.
 
-They are found in the seek table, otherwise by walking headers: a file in the *seekable format* ends with a skippable
-frame that lists the sizes of all frames. In others each frame's header may give its content size, and three bytes at
-each block locate the next block: a walk reads some bytes in each 128 KiB of content. The walk ends at a frame without
-a size; later frames are found by inflating up to them.
+A file in the *seekable format* ends with a skippable frame that lists the sizes of all frames. In other files the
+headers are walked: a frame's header may give its content size, and three bytes at each block locate the next block,
+so the walk reads some bytes per 128 KiB of content. It ends at a frame without a size; later frames are found by
+inflating up to them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RLE = 1
 
 
 def frame_begins(read: ReadAt, size: int) -> Iterator[FrameBegin]:
-    """Yields the starts of data frames, ascending, except that at (0, 0). ``size``: that of the compressed file."""
+    """Yields where data frames start, ascending, without (0, 0). ``size``: size of the compressed file."""
     table = _seek_table(read, size)
     yield from _walk(read) if table is None else table
 
@@ -100,7 +100,7 @@ def _walk(read: ReadAt) -> Iterator[FrameBegin]:
 
 
 def _blocks_end(read: ReadAt, at: int) -> int | None:
-    """The offset after a frame's last block; ``None`` if the file ends before."""
+    """Returns the offset after a frame's last block, or ``None`` if the file ends before that."""
     while True:
         head = read(at, 3)
         if len(head) < 3:
@@ -121,7 +121,7 @@ PLACES_MAX = 1 << 14  # frames of one file whose starts are kept, evenly spread
 
 
 class Pages:
-    """A cache of pages; the pages used longest ago go first. Thread-safe."""
+    """A least-recently-used cache of pages. Thread-safe."""
 
     def __init__(self, bytes_max: int = PAGES_BYTES_MAX) -> None:
         self._lru: LRUCache[tuple[int, int], bytes] = LRUCache(bytes_max, getsizeof=len)
@@ -136,14 +136,14 @@ class Pages:
             return self._lru.get((file_number, page))
 
     def put(self, file_number: int, page: int, data: bytes) -> None:
-        """Keeps the page, unless it exceeds the whole limit."""
+        """Stores a page, unless it alone exceeds the cache's limit."""
         if len(data) <= self._lru.maxsize:
             with self._lock:
                 self._lru[file_number, page] = data
 
 
 class PagedBytes(ABC):
-    """A compressed file read by pages. A subclass inflates them. One caller at a time."""
+    """A compressed file, read by pages that a subclass inflates. Not thread-safe."""
 
     def __init__(self, pages: Pages, number: int, page_bytes: int = PAGE_BYTES) -> None:
         """``number`` identifies this opening of the file in ``pages``."""
@@ -153,10 +153,10 @@ class PagedBytes(ABC):
 
     @abstractmethod
     def _inflated(self, offset: int) -> bytes:
-        """A page from ``offset``, shorter at the end of the content."""
+        """Returns the page at ``offset``, which is shorter at the end of the content."""
 
     def read_pages(self, offset: int, length: int) -> bytes:
-        """``length`` bytes from ``offset``, fewer at the end."""
+        """Returns ``length`` bytes from ``offset``, fewer at the end."""
         size = self._page_bytes
         parts = []
         for number in range(offset // size, (offset + length - 1) // size + 1):
@@ -178,7 +178,7 @@ class PagedBytes(ABC):
 
 class LogBytes(Protocol):
     def read(self, offset: int, length: int) -> bytes:
-        """Returns fewer than ``length`` bytes only at the end of the file, or if gzip is damaged. Raises OSError."""
+        """Returns ``length`` bytes; fewer only at the end of the file or if gzip is damaged. Raises OSError."""
 
     def unlinked(self) -> bool: ...
 
@@ -215,7 +215,7 @@ class PlainBytes:
 
 @dataclass(slots=True)
 class _Inflation:
-    """An inflater and its position. ``at``: uncompressed; ``taken``: compressed bytes it has consumed."""
+    """An inflater and its position: ``at`` in uncompressed bytes, ``taken`` in compressed ones."""
 
     inflate: Any
     at: int
@@ -267,7 +267,7 @@ class GzipBytes(PagedBytes):
                 self._spacing *= 2
 
     def _more(self, limit: int) -> bytes:
-        """The next bytes, at most PAGE_BYTES; empty at the end of the content. Raises zlib.error."""
+        """Returns the next bytes, at most PAGE_BYTES; none at the end of the content. Raises zlib.error."""
         state = self._state
         while True:
             if state.inflate.eof:  # padding of zeros may come between members
@@ -295,7 +295,7 @@ class GzipBytes(PagedBytes):
 
 
 class ForwardLines(PagedBytes):
-    """A log whose lines are derived from its bytes (``Framing.forward``), or that is bz2 or xz."""
+    """A log that can only be read forwards: lines derived from its bytes (``Framing.forward``), or bz2 or xz."""
 
     def __init__(self, path: Path | LogPath, pages: Pages, number: int, framing: Framing) -> None:
         super().__init__(pages, number)
@@ -315,7 +315,7 @@ class ForwardLines(PagedBytes):
 
 
 class ZstdBytes(PagedBytes):
-    """A Zstandard file of one or several frames; if it is damaged, as much as the follower returned."""
+    """A Zstandard file of one or several frames. Of a damaged one, returns as much as the follower did."""
 
     def __init__(self, path: Path | LogPath, pages: Pages, number: int) -> None:
         super().__init__(pages, number, PAGE_BYTES)
@@ -339,7 +339,7 @@ class ZstdBytes(PagedBytes):
         return self._source.read(offset, self._page_bytes)
 
     def _learn(self, offset: int) -> None:
-        """Walks on until a frame begins after ``offset``."""
+        """Walks headers until a frame begins after ``offset``."""
         while not self._walked and self._places[-1][0] <= offset:
             place = next(self._walk, None)
             if place is None:

@@ -1,15 +1,14 @@
-"""One pass over one log: places in ascending order become records, each key verified by the adapter.
+"""Reads records at places of one log, in ascending order; the adapter verifies each key.
 
-The bytes are verified, too: a place whose record is neither the requested one nor one with the same hash shows that
-the file is not the mapped one (perhaps renamed a moment ago), and is answered *unavailable*, never *not there*.
+If the record at a place has neither the requested key nor one with the same hash, the file is not the mapped one
+(perhaps it was just renamed): the answer is then *unavailable*, never *not there*.
 
 ``SpanProbes`` guesses an id's place in a span, so that a sparse look-up reads some tens of KiB instead of half a
-span. Ids of a log contain times, so their offsets can be interpolated: from the span's anchor, at the speed at
-which the log grew, and once more from the record at the first guess. A guess is only the first place to look; ids not
-found this way are searched for from the anchor on.
+span. Ids contain times, so their offsets can be interpolated: from the span's anchor, at the rate at which the log
+grew, and again from the record at the first guess. If the guesses fail, the id is searched for from the anchor on.
 
-Only for keys without an exact place in the same log (``PlaceToRead.alone``): of two records with one id the second
-has an exact place, and a guess might meet it before the first.
+Guesses are made only for keys without an exact place in the same log (``PlaceToRead.alone``): of two records with the
+same id the second has an exact place, and a guess might find it before the first.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class LogWindow:
     """
 
     def __init__(self, source: LogBytes, lines: Lines | None = None) -> None:
-        """``lines``: marks line ends that do not end a record. Places are then the starts of records."""
+        """``lines``: marks line ends that do not end a record; all places must then be starts of records."""
         self._source = source
         self._lines = lines
         self._raw = b""
@@ -57,7 +56,7 @@ class LogWindow:
         return self.begin + len(self.data)
 
     def cover(self, begin: int, stop: int) -> None:
-        """Makes ``data`` hold the bytes from ``begin`` to ``stop``, or to the log's end. Raises OSError.
+        """Reads until ``data`` has the bytes in [``begin``, ``stop``), or up to the log's end. Raises OSError.
 
         Bytes before ``begin`` may be dropped.
         """
@@ -76,16 +75,16 @@ class LogWindow:
 
 
 class HeaderIndex:
-    """Finds the Zeek header in force at a place of one log.
+    """Finds the Zeek header that applies at an offset of one log.
 
-    Scans the bytes before it and remembers the state every SCAN_BYTES. One caller at a time.
+    Scans the bytes before the offset, and remembers the state every SCAN_BYTES. Not thread-safe.
     """
 
     def __init__(self) -> None:
         self._marks = [HeaderScan()]  # the scan's state at 0, SCAN_BYTES, 2 * SCAN_BYTES, …
 
     def at(self, source: LogBytes, offset: int) -> bytes:
-        """The header in force where a record starts. Raises OSError."""
+        """Returns the header that applies to the record at ``offset``. Raises OSError."""
         scan = copy(self._marks[min(offset // SCAN_BYTES, len(self._marks) - 1)])
         while scan.at < offset:
             data = source.read(scan.at, min(SCAN_BYTES - scan.at % SCAN_BYTES, offset - scan.at))
@@ -104,7 +103,7 @@ class NoRecord(enum.Enum):
 
 @dataclass(eq=False)
 class LogPass:
-    """Reads places of one log, whose bytes ``window`` returns."""
+    """Reads records at places of one log, through ``window``."""
 
     adapter: Adapter
     identity: str
@@ -113,7 +112,7 @@ class LogPass:
     record_bytes_max: int
 
     def cut(self, offsets: Sequence[int]) -> list[bytes | None]:
-        """The records that begin at ``offsets``, all within the window; ``None`` if the line end is missing."""
+        """Returns the records that begin at ``offsets``, all in the window; ``None`` for one without a line end."""
         data, begin = self.window.data, self.window.begin
         out: list[bytes | None] = []
         for offset in offsets:
@@ -122,10 +121,10 @@ class LogPass:
         return out
 
     def checked(self, wanted: PlacesToRead, at: Sequence[int], cut: list[bytes | None]) -> tuple[FoundRecords, I64]:
-        """The records at some places without a span, by ascending offset, with their bytes in ``cut``; and the places
-        with other records.
+        """Returns (records with the requested keys, places with other records). ``at``: places without a span, by
+        ascending offset; ``cut``: the bytes there.
 
-        Most have the requested key; the others are checked one by one. Raises OSError.
+        All keys are compared at once; places that fail are checked one by one. Raises OSError.
         """
         places = np.array(at, np.int64)
         whole = [record or b"" for record in cut] if None in cut else cut
@@ -140,7 +139,7 @@ class LogPass:
         return FoundRecords.concat([here.take(np.flatnonzero(right)), others]), not_there
 
     def each(self, wanted: PlacesToRead, at: Iterable[int]) -> tuple[FoundRecords, I64]:
-        """Like ``checked``, for any places, one by one. Raises OSError."""
+        """Like ``checked``, for places of any kind, one by one. Raises OSError."""
         found, not_there = [], []
         for place in at:
             record = self.record(wanted[place])
@@ -151,7 +150,7 @@ class LogPass:
         return FoundRecords.of(found), np.array(not_there, np.int64)
 
     def record(self, want: PlaceToRead) -> PrimaryRecord | NoRecord:
-        """The record at one place. Raises OSError."""
+        """Reads the record at one place. Raises OSError."""
         if want.span:
             return self._search(want)
         record = self.whole_record(want.offset, want.offset)
@@ -162,14 +161,14 @@ class LogPass:
         return NoRecord.UNAVAILABLE
 
     def key(self, record: bytes) -> bytes | None:
-        """Returns a record's key; ``None`` for a record without a key, or with an unknown one."""
+        """Returns a record's key; ``None`` if it has none or the key is unknown."""
         key = key_of(self.adapter, record, self.file)
         return key if isinstance(key, bytes) else None
 
     def _explains(self, record: bytes, key: bytes) -> bool:
-        """True if the map rightly pointed to this record, although it is not the requested one.
+        """True if the map may point to this record although it does not have the requested key.
 
-        It has another key with the same hash; or it is malformed, and the scan saw the key in it.
+        Either its key has the same hash, or it is malformed and the scan saw the key in it.
         """
         there = key_of(self.adapter, record, self.file)
         if isinstance(there, Fault):
@@ -180,9 +179,9 @@ class LogPass:
         return bool(hashes[0] == hashes[1])
 
     def whole_record(self, keep: int, start: int) -> bytes | None:
-        """The record at ``start``; ``None`` beyond the end and for oversized ones.
+        """Returns the record at ``start``; ``None`` beyond the log's end or if the record is oversized.
 
-        Bytes from ``keep`` on are kept.
+        The window keeps the bytes from ``keep`` on.
         """
         window = self.window
         length = RECORD_GUESS_BYTES
@@ -213,7 +212,7 @@ class LogPass:
         return there is not None and asked is not None and parse_event_id(there) == (asked[0], want.anchor)
 
     def _starts(self, want: PlaceToRead) -> Iterator[int]:
-        """Yields the starts of records that may have the key: where its bytes occur, then where the adapter says."""
+        """Yields starts of records that may have the key: where its bytes occur, then where the adapter finds it."""
         yield from self._literal_starts(want)
         window, stop = self.window, want.offset + want.span
         window.cover(want.offset, stop + RECORD_GUESS_BYTES)
@@ -256,7 +255,7 @@ KEPT_BYTES = 1 << 17  # bytes before the last guess that are kept
 
 
 def bytes_per_micro(wanted: Sequence[PlaceToRead]) -> float | None:
-    """The growth of a log between the first and the last anchor of these places; ``None`` if that is meaningless."""
+    """Returns a log's bytes per microsecond between the first and the last anchor; ``None`` if not positive."""
     anchors = [(each.offset, each.anchor) for each in wanted if each.span and each.anchor >= 0]
     if not anchors:
         return None
@@ -267,14 +266,14 @@ def bytes_per_micro(wanted: Sequence[PlaceToRead]) -> float | None:
 
 
 def guess(want: PlaceToRead, speed: float) -> int:
-    """The likely offset of the id, within its span."""
+    """Returns the likely offset of the id, within its span. ``speed``: see ``bytes_per_micro``."""
     asked = parse_event_id(want.key)
     ahead = 0.0 if asked is None else (asked[1] - want.anchor) * speed
     return want.offset + round(min(max(ahead, 0.0), want.span))
 
 
 class SpanProbes:
-    """Probes of one log. Ask in the order of guesses, so that neighbours share reads."""
+    """Probes one log for ids. Call ``find`` in the order of guesses, so that neighbours share reads."""
 
     def __init__(self, looked: LogPass) -> None:
         """``looked``: a pass with its own window."""
@@ -282,7 +281,7 @@ class SpanProbes:
         self._window = looked.window
 
     def find(self, want: PlaceToRead, speed: float) -> PrimaryRecord | None:
-        """The record, if a guess found it. Raises OSError."""
+        """Returns the record if a guess finds it. Raises OSError."""
         asked = parse_event_id(want.key)
         if asked is None:
             return None
@@ -305,7 +304,7 @@ class SpanProbes:
         return None
 
     def _cover(self, begin: int, end: int) -> None:
-        """Reads missing bytes; keeps those shortly before, since a second guess may go back."""
+        """Extends the window to ``begin``–``end``. Keeps some bytes before that, as the next guess may be earlier."""
         window = self._window
         keep = max(window.begin, begin - KEPT_BYTES)
         if window.begin <= begin <= window.end + PROBE_BYTES and keep <= window.end:

@@ -1,9 +1,9 @@
-"""Reads several logs at the same time: a slow log delays neither the others nor look-ups that need none.
+"""Reads several logs concurrently: a slow log delays neither other logs nor look-ups that need no log.
 
 Each log has a queue and at most one thread. Places queued for a log while it is read are read together in its next
 pass, in the order of offsets, for all callers. A batch waits for a limited time: places not read by then are
-unavailable, and the client asks again. The current read finishes first, so the next pass finds a compressed log
-inflated up to there.
+unavailable, and the client asks again. A read in progress still finishes, so the next pass finds a compressed log
+inflated that far.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LogReads:
     def __init__(
         self, logs: LogsEventStore, *, threads: int = READ_THREADS, patience: float = PATIENCE_SECONDS
     ) -> None:
-        """``patience``: seconds that one look-up waits."""
+        """``patience``: seconds that a look-up waits."""
         self._logs = logs
         self._patience = patience
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="log-read")
@@ -63,7 +63,7 @@ class LogReads:
         self._closed = False
 
     async def read(self, wanted: PlacesToRead | Sequence[PlaceToRead]) -> ReadResults:
-        """The results for these places; places that could not be read in time are unavailable, too."""
+        """Reads these places. Places that could not be read in time are unavailable too."""
         places = wanted if isinstance(wanted, PlacesToRead) else PlacesToRead.of(wanted)
         logs = places.by_log()
         batch = _Batch(places, len(logs), asyncio.get_running_loop())
@@ -91,7 +91,7 @@ class LogReads:
             self._pool.submit(self._pass, log)
 
     def _pass(self, log: MappedLog) -> None:
-        """Reads everything queued for one log; other logs come before its next pass."""
+        """Reads everything queued for one log. Other logs are served before its next pass."""
         number = log.number
         with self._lock:
             jobs = list(self._queues[number])

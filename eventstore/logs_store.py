@@ -1,8 +1,8 @@
 """LogsEventStore: reads primary records at the places the file map names (paper, section 3.4.2).
 
-A batch is read log by log in the order of offsets, neighbours in one read, so that catching up reads old logs
-sequentially. log_pass.py checks the record at a place. Any thread may read; one log is best read by one thread at a
-time (log_reads.py ensures this), since parallel readers open the file separately.
+A batch is read log by log in the order of offsets, with neighbours in one read, so that catching up reads old logs
+sequentially. log_pass.py checks the records. Any thread may read, but one log should be read by one thread at a time
+(log_reads.py ensures this), since parallel readers open the file separately.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OTHER_BYTES = "its file has changed since it was read, or is damaged"
 
 
 class ReadTroubles:
-    """Receives the logs that cannot be read, and those readable again. This base class ignores them."""
+    """Receives reports of logs that cannot be read or are readable again. This base class ignores them."""
 
     def failed(self, log: MappedLog, why: str, keys: Sequence[bytes]) -> None:
         """Notes that reading ``log`` failed; the requested ``keys`` may be in it. Called on any thread."""
@@ -61,7 +61,7 @@ class ReadTroubles:
         """Notes that some records of ``log`` were read. Called on any thread."""
 
     def elsewhere(self, log: MappedLog, key: bytes) -> None:
-        """Notes that ``log`` is gone and ``key``, requested in it, was found in another one. Called on any thread."""
+        """Notes that ``log`` is gone, but its requested ``key`` was found in another log. Called on any thread."""
 
 
 @dataclass(slots=True)
@@ -110,10 +110,10 @@ class LogsEventStore:
         tell: Tell,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Reads the places in one log and passes answers to ``tell`` as soon as they are known. Other places are
-        unavailable.
+        """Reads places in one log (``indexes`` into ``wanted``), and passes results to ``tell`` as they come. Places
+        without a result are unavailable.
 
-        ``stopped`` is checked between two reads of the file: the client may have gone.
+        Ends early once ``stopped`` returns True, which is checked between reads of the file.
         """
         left = indexes[np.argsort(wanted.offsets[indexes], kind="stable")]
         known = np.zeros(len(wanted), dtype=np.bool_)
@@ -129,9 +129,9 @@ class LogsEventStore:
     def _read_open(
         self, log: MappedLog, wanted: PlacesToRead, asked: I64, known: Mask, tell: Tell, stopped: Callable[[], bool]
     ) -> str:
-        """Reads ``asked``, by ascending offset, and marks the answered places as known.
+        """Reads the places ``asked``, by ascending offset, and marks those with a result in ``known``.
 
-        Returns why some are left, if the file is to blame.
+        Returns a reason if the file cannot be opened or read, else an empty string.
         """
         try:
             opened = self._take(log)
@@ -184,7 +184,7 @@ class LogsEventStore:
         source: LogBytes,
         stopped: Callable[[], bool],
     ) -> Iterator[tuple[FoundRecords, I64]]:
-        """The records at these places (ascending offsets), some at a time."""
+        """Yields (records found, places with other records), some at a time. ``asked``: by ascending offset."""
         window, path = each.window, each.file.path
         headers = self._headers_of(log) if self._framing.kind == "zeek" else None
         alike = headers is None and not wanted.spans[asked].any()
@@ -245,7 +245,7 @@ class LogsEventStore:
 
     # -- open files ------------------------------------------------------------------------------------------------
     def _take(self, log: MappedLog) -> tuple[str, LogBytes] | None:
-        """An open file for this caller alone; ``None`` if no file has this identity. Raises OSError."""
+        """Opens a log for this caller alone. Returns (path, file); ``None`` if the file is gone. Raises OSError."""
         with self._lock:
             idle = self._idle.pop(log.identity, None)
             self._opened += idle is None
@@ -285,7 +285,7 @@ class LogsEventStore:
 
 
 def _ranges(offsets: I64, stops: I64) -> Iterator[tuple[int, int, int]]:
-    """Splits ascending offsets into ranges (first, end) served by one read, and the end of each read."""
+    """Groups ascending offsets by read. Yields (first index, end index, end of the read)."""
     furthest = np.maximum.accumulate(stops)
     gaps = (offsets[1:] > furthest[:-1] + GAP_BYTES).nonzero()[0] + 1
     begins, reach = offsets.tolist(), furthest.tolist()

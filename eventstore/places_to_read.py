@@ -1,4 +1,4 @@
-"""Places in logs to read, as columns: a look-up has a thousand of them, and most need no object."""
+"""Places in logs to read, as columns: a look-up has a thousand places, most of which need no object."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PlaceToRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacesToRead:
-    """n places; the fields from ``rows`` on are aligned columns."""
+    """n places. The fields from ``rows`` on are aligned columns."""
 
     keys: Sequence[bytes]  # all requested ones: place i is for keys[rows[i]]
     logs: Sequence[MappedLog]  # place i is in logs[in_log[i]]
@@ -41,7 +41,7 @@ class PlacesToRead:
 
     @classmethod
     def named(cls, keys: Sequence[bytes], places: MappedPlaces, logs: Sequence[MappedLog]) -> PlacesToRead:
-        """Returns all places that the file map returned. ``logs``: all logs, by number."""
+        """Builds columns from the file map's places for ``keys``. ``logs``: all logs, by number."""
         numbers = places.logs.tolist()
         at = {number: index for index, number in enumerate(dict.fromkeys(numbers))}
         in_log, alone = np.array([at[number] for number in numbers], np.int64), np.zeros(len(numbers), np.bool_)
@@ -110,7 +110,7 @@ class PlacesToRead:
         return self.offsets + np.minimum(self.spans, SEARCH_BYTES) + RECORD_GUESS_BYTES
 
     def by_log(self) -> list[tuple[MappedLog, I64]]:
-        """Returns each log that has places, with their indexes."""
+        """Returns each log that has places, with the indexes of those places."""
         if len(self.logs) == 1:
             return [(self.logs[0], np.arange(len(self)))] if len(self) else []
         each = ((log, np.flatnonzero(self.in_log == number)) for number, log in enumerate(self.logs))

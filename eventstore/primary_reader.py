@@ -1,8 +1,8 @@
 """The primary reader: reads all primary logs once, sequentially, and feeds the cache and the file map from them.
 
-The keys of a whole block are found at once (key_finding/) and its bytes kept; a record is parsed only when it is
-requested. The reader is a function of the follower's blocks, the clock and the keys found; its thread is in
-engine.py.
+The keys of a whole block are found at once (key_finding/), and its bytes go to the cache; a record is parsed only
+when requested. The reader is a function of the follower's blocks, the clock and the keys found; engine.py runs its
+thread.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class PrimaryLogsIncomplete(PhotonError):
 
 @dataclass(eq=False)
 class PrimaryReader:
-    """Reads the primary logs. Call ``step`` repeatedly, on one thread; the properties may be read from any.
+    """Reads the primary logs. Call ``step`` repeatedly on one thread; properties may be read on any.
 
-    ``once``: nothing will be added to the present logs; having no record at all is an error unless allowed.
+    ``once``: the logs are complete; no readable record at all is an error unless allowed.
 
     ``report`` receives the places of the first bad records. ``finder``: ``None`` means that keys are found in this
     thread. ``arrived`` receives the keys of each block added to the map, as in ``MappedBlock``.
@@ -89,8 +89,7 @@ class PrimaryReader:
         return self.read_past[0]
 
     def step(self) -> bool:
-        """Reads the next blocks; scans first if none are left. False means that there is nothing to
-        do just now.
+        """Reads the next blocks; scans first if all were read. Returns False if there is nothing to read now.
 
         Raises PrimaryLogsIncomplete (``once``), OSError and FileMapError from the map.
         """
@@ -117,7 +116,7 @@ class PrimaryReader:
         return bool(blocks)
 
     def _take(self, blocks: Sequence[Block], *, everything: bool) -> None:
-        """Finds the keys of ``blocks`` and stores finished ones; ``everything``: waits for all of them."""
+        """Gives ``blocks`` to the key finder, and stores the finished ones. ``everything``: waits for all."""
         self.begun(blocks)
         for block in blocks:
             self._finder.give(block)
@@ -156,7 +155,7 @@ class PrimaryReader:
         return 0 if self.keyless is None else self.keyless.count
 
     def _take_key(self, record: KeylessRecord, found: BlockKeys) -> None:
-        """Puts a record that was read long ago into the map, now that its key is known."""
+        """Adds a record read earlier to the map, now that its key is known."""
         log = next((each for each in self.file_map.logs() if each.identity == record.identity), None)
         if log is None or not len(found.keys):
             return

@@ -1,4 +1,4 @@
-"""The event store as a process: run by ``photon serve eventstore`` and by the child of an embedded deployment."""
+"""Runs the event store as a process, for ``photon serve eventstore`` and as the child of an embedded deployment."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def serve(
     """Serves at ``address`` (host:port or unix:/path; ``None`` if only this process asks it) until ``stop``;
     ``tls``: ``None`` means plain text.
 
-    ``may_read`` is asked once the process listens and before it reads a log; False or an exception ends it.
+    ``may_read`` is called once the process listens, before it reads a log; False or an exception ends the process.
 
     ``ready(port, engines)`` is called once the server listens, with the engine of each join. Everything read is
     committed before it returns. Raises EventStoreFailed if it cannot start, or if a reader fails.

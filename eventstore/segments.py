@@ -1,11 +1,11 @@
-"""Recent records in memory as *segments*, bounded in bytes; they are the content of every cache.
+"""Keeps recent records in memory as *segments*, bounded in bytes. Every cache is built on it.
 
-A segment is records of one log as read, in one cachetools LRU that counts bytes. Hashes of keys index into segments,
-so storing records costs no object and no LRU step per event; a record is cut out on a hit. An evicted segment
-leaves its index entries behind; they are dropped together once they are many.
+A segment holds records of one log as read. Segments are in a cachetools LRU that counts bytes. Key hashes index into
+segments, so storing costs no object and no LRU step per event; a record is cut out on a hit. An evicted segment's
+index entries stay, and are dropped together once there are many.
 
 ``CacheEventStore`` is the cache in the event store's own process, for pipelines without cache nodes (paper, section
-3.4.1): there the adapter verifies the key of each hit.
+3.4.1); it has the adapter verify the key of each hit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SEGMENT_SHIFT = np.uint64(OFFSET_BITS)
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Places of the n records of a segment that is not one stretch of its log."""
+    """The places of a segment's n records, if it is not one contiguous part of its log."""
 
     starts: U32  # n: in the segment's data
     offsets: U64  # n: in the log
@@ -49,7 +49,7 @@ class Gathered:
 class Segment:
     """Whole records of one log as read, each ended by a newline.
 
-    One stretch of the log that begins at ``offset``, or ``gathered`` from several.
+    They are one contiguous part of the log from ``offset``, or ``gathered`` from several parts.
     """
 
     identity: str
@@ -61,12 +61,12 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """The bytes charged for it, including its index entries."""
+        """The bytes counted towards the cache's limit, including index entries."""
         each = ENTRY_BYTES if self.gathered is None else ENTRY_BYTES + PLACE_BYTES
         return len(self.data) + self.entries * each + SEGMENT_OVERHEAD_BYTES
 
     def start_of(self, low: int) -> int:
-        """Start of a record in ``data``; ``low``: low bits of its location."""
+        """Returns the start of a record in ``data``. ``low``: the low bits of its location."""
         return low if self.gathered is None else int(self.gathered.starts[low])
 
     def offset_of(self, low: int) -> int:
@@ -97,7 +97,7 @@ class _Segments(LRUCache[int, Segment]):
 
 
 class SegmentCache:
-    """Hash of a key -> records. Call ``put`` from one thread; ``look_up`` from any."""
+    """Maps key hashes to records. Call ``put`` from one thread, ``look_up`` from any."""
 
     def __init__(self, bytes_max: int) -> None:
         self._segments = _Segments(bytes_max)
@@ -106,8 +106,8 @@ class SegmentCache:
         self._lock = threading.Lock()  # around the LRU: its steps are not atomic
 
     def put(self, segments: Sequence[tuple[Segment, U64, I64]]) -> None:
-        """Takes in segments. ``hashes[i]`` (ascending) is the hash of the key of the record at byte ``starts[i]`` of
-        its data, or in a gathered one of record number ``starts[i]``.
+        """Adds segments. ``hashes[i]`` (ascending) is the key hash of the record at byte ``starts[i]`` of the data,
+        or of record number ``starts[i]`` if gathered.
 
         A segment larger than the cache, or than SEGMENT_BYTES_MAX, is not kept: the cache is best effort.
         """
@@ -146,7 +146,7 @@ class SegmentCache:
         self._index.retain(alive)
 
     def look_up(self, hashes: U64) -> FoundRecords:
-        """Returns the records under the requested hashes, by ascending row, at most PER_HASH_MAX each.
+        """Returns the records under the requested hashes, by ascending row, at most PER_HASH_MAX per hash.
 
         Their keys are not verified.
         """
@@ -208,7 +208,7 @@ CACHE_BYTES_MAX = 256 << 20
 def verified(adapter: Adapter, keys: Sequence[bytes], located: FoundRecords) -> FoundRecords:
     """Drops records that do not have the requested key.
 
-    The adapter decides, since the scan may see the key in a malformed line.
+    The adapter decides, since the scan may see a key in a malformed line.
     """
     asked = [keys[row] for row in located.rows.tolist()]
     its = primary_keys_of(Guard(adapter), located.records)
@@ -218,7 +218,7 @@ def verified(adapter: Adapter, keys: Sequence[bytes], located: FoundRecords) -> 
 
 
 class CacheEventStore:
-    """Key -> recently seen records. Call ``put`` from one thread; ``look_up`` from any."""
+    """Finds recent records by key. Call ``put`` from one thread, ``look_up`` from any."""
 
     def __init__(self, adapter: Adapter, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._adapter = adapter
@@ -228,14 +228,14 @@ class CacheEventStore:
         self._misses = 0
 
     def put(self, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64) -> None:
-        """Takes in a block: ``hashes[i]`` (ascending) is the hash of the key of the record at ``data[starts[i]]``.
+        """Adds a block. ``hashes[i]`` (ascending) is the key hash of the record at ``data[starts[i]]``.
 
         A block larger than the cache, or than SEGMENT_BYTES_MAX, is not kept: the cache is best effort.
         """
         self._segments.put([(Segment(identity, file, offset, data, len(hashes)), hashes, starts)])
 
     def look_up(self, keys: Sequence[bytes], hashes: U64, elsewhere: Sequence[FoundRecords] = ()) -> FoundRecords:
-        """Verified records of ``keys[row]`` from this cache and from ``elsewhere``."""
+        """Returns the verified records of ``keys``, from this cache and from ``elsewhere``; row i is ``keys[i]``."""
         found = [each for each in (self._segments.look_up(hashes), *elsewhere) if len(each)]
         return verified(self._adapter, keys, FoundRecords.concat(found)) if found else NO_RECORDS
 

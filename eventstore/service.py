@@ -69,7 +69,7 @@ async def start_server(
     tls: Tls | None = None,
     metrics: ProcessMetrics | None = None,
 ) -> HealthyServer:
-    """Listens, not serving yet: see config.serving.listen_for. Raises CannotListen."""
+    """Listens, but does not serve yet: see config.serving.listen_for. Raises CannotListen."""
     service = EventStoreService(stores)
     return await listen_for(
         address, columns.EVENT_STORE, service, requests_max=REQUESTS_MAX, tls=tls, metrics=metrics

@@ -1,8 +1,8 @@
-"""Keys that several primary records share: compared, counted, and reported once.
+"""Compares primary records that share a key, counts ambiguous keys, and reports the first.
 
-A key identifies one primary event. If a look-up finds a key with several places, all of them are read once and
-compared: byte-identical records are one event that a shipper has sent again, others make the key *ambiguous*. The
-result is remembered while the key has the same number of places, so each key is compared once.
+A key identifies one primary event. If a look-up finds several places for a key, all of them are read once and
+compared: byte-identical records are one event that a shipper sent again, different ones make the key *ambiguous*. The
+result is remembered while the key has the same number of places, so each key is compared only once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DOES = {
 
 
 class KnownKey(NamedTuple):
-    """The result of comparing a key's ``places`` places.
+    """The result of comparing the records at a key's ``places`` places.
 
     ``other``: a record that differs from the winner; ``None`` if all are alike.
     """
@@ -38,7 +38,7 @@ class KnownKey(NamedTuple):
 
 
 def check_rule(rule: str, kind: MapKind, *, hbase: bool) -> None:
-    """Raises UsageError for a rule that the map cannot support, as it would not find the last record."""
+    """Raises UsageError for a rule that the map cannot support: some maps do not find a key's last record."""
     if rule not in DOES:
         raise UsageError(f"primary.duplicates = {rule!r}: write one of {', '.join(DOES)}")
     if rule == "last" and (hbase or kind is MapKind.SPARSE):
@@ -50,7 +50,7 @@ def check_rule(rule: str, kind: MapKind, *, hbase: bool) -> None:
 
 
 def places_of_several(places: MappedPlaces, keys: int) -> dict[int, int]:
-    """Returns row -> places, for rows with several. Spans alone are guesses: most contain no such record."""
+    """Returns row -> number of places, for rows with several. Ignores rows with spans only: most are misses."""
     if len(places.rows) < 2:
         return {}
     counts = np.bincount(places.rows, minlength=keys)
@@ -62,7 +62,7 @@ def places_of_several(places: MappedPlaces, keys: int) -> dict[int, int]:
 
 
 class SharedKeys:
-    """Compares the records that share a key. Thread-safe. ``report`` receives the first ambiguous key."""
+    """Compares records that share a key. Thread-safe. ``report`` receives the first ambiguous key."""
 
     def __init__(self, rule: str, report: Callable[[str], None]) -> None:
         self.rule = rule  # adapter.primary_duplicates
@@ -73,8 +73,9 @@ class SharedKeys:
         self.example = ""  # one line about the first of them and the fate of its events
 
     def known(self, key: bytes, places: int) -> KnownKey | None:
-        """The result of an earlier comparison over as many places; ``None`` means that they must be compared
-        again."""
+        """Returns the result of an earlier comparison of ``places`` places; ``None`` means to compare the records
+        again.
+        """
         with self._lock:
             found = self._known.get(key)
             if found is None or found.places != places:
@@ -85,9 +86,9 @@ class SharedKeys:
     def judge(
         self, key: bytes, winner: PrimaryRecord, records: Sequence[PrimaryRecord], places: int | None
     ) -> PrimaryPlace | None:
-        """Compares the records at its places, in file order.
+        """Compares the records at a key's places. Returns one that differs from the winner, or ``None``.
 
-        ``places``: ``None`` if not all could be read, so that the next look-up reads them again.
+        ``places``: ``None`` if not all could be read; the next look-up then compares again.
         """
         differs = (PrimaryPlace(each.file, each.offset) for each in records if each.record != winner.record)
         other = next(differs, None)

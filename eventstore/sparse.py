@@ -1,8 +1,8 @@
 """Chooses which records of a log get a sparse entry, and which an exact one. Pure.
 
-Invariant: for every record r of process p in a log, either r has an exact (dense) entry, or the entry of p with the
-greatest timestamp <= r's in that log is at most W older, begins at most M bytes before r, and r follows it. This
-holds because a record not above its process's last one becomes exact and changes nothing else.
+Invariant: every record r of process p in a log has an exact (dense) entry, or follows the entry of p in that log with
+the greatest timestamp <= r's, which is at most W older and begins at most M bytes before r. This holds because a
+record not above its process's last one gets an exact entry and changes nothing else.
 
 A canonical id is ``ServerIP:ProcessID:TimestampMicros`` and rises strictly within its process (paper, section 3.1). A
 row key has fixed-width big-endian parts, so the order of the bytes is the order of ids:
@@ -33,7 +33,7 @@ _PROCESSES_REMEMBERED = 1 << 16
 
 @lru_cache(maxsize=_PROCESSES_REMEMBERED)
 def process_prefix(process: bytes) -> bytes | None:
-    """The row keys' prefix of ``ServerIP:ProcessID``; ``None`` if it is not written canonically.
+    """Returns the row key prefix of ``ServerIP:ProcessID``; ``None`` if it is not written canonically.
 
     Two spellings of one process would share row keys but be different keys.
     """
@@ -56,7 +56,7 @@ def parse_event_id(key: bytes) -> tuple[bytes, int] | None:
 
 
 def row_key(prefix: bytes, micros: int) -> bytes:
-    """The row of an id. Times before the process's first, as at a range's start, are clamped to 0."""
+    """Returns the row key of an id. Negative times, as at a range's start, become 0."""
     return prefix + max(0, micros).to_bytes(8, "big")
 
 
@@ -85,7 +85,7 @@ class SparseEntry:
 
 @dataclass(slots=True)
 class SparseAdditions:
-    """The additions for one block: entries, and the indexes of the records that need exact ones."""
+    """One block's new sparse entries, and the indexes of records that need exact entries."""
 
     entries: list[SparseEntry] = field(default_factory=list)
     exact: list[int] = field(default_factory=list)
@@ -104,7 +104,7 @@ def sparse_additions(
 ) -> SparseAdditions:
     """Walks one block's records in log order.
 
-    ``states`` (by row key prefix) belongs to this log and is changed; ``load`` returns missing ones, ``None`` for a
+    ``states``: this log's states by row key prefix; changed. ``load`` returns a missing state, or ``None`` for a
     process that was never seen in this log.
     """
     out = SparseAdditions()
@@ -134,7 +134,7 @@ def sparse_additions(
 
 
 class ProcessStates:
-    """Recently used process states of one map, by log. Use only on the thread that adds to the map."""
+    """A cache of one map's process states, by log. Use it only on the thread that adds to the map."""
 
     def __init__(self, settings: MapSettings, load: Callable[[int, bytes], ProcessState | None]) -> None:
         """``load`` reads the durable state of a (log, prefix) that is not in memory."""

@@ -1,16 +1,15 @@
-"""Cache in front of logs: answers each key of a batch. Reading the logs, between the two halves of a look-up, may
-take long: the engine waits for it without holding a thread.
+"""Answers look-ups from the cache and the logs. A look-up has two halves, with the logs read between them: that may
+take long, so the engine waits for it without holding a thread.
 
-Of all records with a key, the winner is the first in (log order, offset), where log order is (log name without its
-rotation suffix, log identity): MappedLog.order; or the last if the join is configured so. ``shared_keys`` compares
-such records. To keep the order regardless of the cache's content, a hit is checked against the file map's places, and
-the logs are read only for earlier places.
+Of all records with a key, the winner is the first by (``MappedLog.order``, offset), or the last if the join is
+configured so. ``shared_keys`` compares such records. So that the cache's content does not change the winner, a hit is
+checked against the file map's places, and the logs are read only for earlier places.
 
-Invariant of a miss: the reader publishes ``read_past_ns`` after everything read up to then is in the file map, and it
-is taken *before* the look-up here. So a key that is not found although read_past_ns >= as_of is ABSENT; every other
-miss is NOT_YET. A place that cannot be read is UNAVAILABLE, unless an earlier record is the answer anyway. A place in
-a log that is gone counts only for keys without another place: these are GONE, the others get the first remaining
-record. If records are to be compared (``reject``), and for whole sets, each place counts.
+Invariant of a miss: the reader publishes ``read_past_ns`` after everything read up to then is in the file map, and a
+look-up takes it *before* asking the map. So a key not found although read_past_ns >= as_of is ABSENT; every other
+miss is NOT_YET. A key with a place that cannot be read is UNAVAILABLE, unless an earlier record is the answer anyway.
+A place in a log that is gone matters only for keys without another place: these are GONE, others get the first
+remaining record. If records must be compared (``reject``), and for whole sets, every place matters.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class _LastFirst:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """A look-up in progress: the results of caches and map, and the places to read before it can be answered."""
+    """A look-up in progress: results from caches and map, and the places to read before it can be answered."""
 
     keys: Sequence[bytes]
     as_of: I64
@@ -71,8 +70,8 @@ class LookUp:
 class TieredEventStore:
     """Answers look-ups from the cache and the logs. Thread-safe.
 
-    ``given_up``: identities of logs whose records count as absent; ``gone``: of logs whose files are known to be
-    gone. ``shared``: facts about keys that several records have.
+    ``given_up``: identities of logs whose records count as absent; ``gone``: identities of logs whose files are known
+    to be gone. ``shared``: knows the keys that several records have.
     """
 
     cache: CacheEventStore
@@ -100,10 +99,10 @@ class TieredEventStore:
         elsewhere: Sequence[FoundRecords] = (),
         times: Sequence[int] | None = None,
     ) -> LookUp:
-        """Asks cache and map.
+        """Begins a look-up: asks the cache and the map.
 
-        ``elsewhere``: records from cache nodes asked earlier; they count only if the map confirms them. ``times``:
-        see api.EventStore.
+        ``elsewhere``: records from cache nodes; they count only if the map confirms them. ``times``: see
+        api.EventStore.
         """
         read_past_ns = self.read_past_ns()
         hashes = hash_keys(keys)
@@ -125,8 +124,9 @@ class TieredEventStore:
         )
 
     def _count(self, named: PlacesToRead, hits: int) -> None:
-        """Counts hits, keys with a record at hand. The others are misses if the map has them: no cache can have a key
-        that is in no log."""
+        """Counts ``hits``, and as misses the other keys that the map has: a key that is in no log cannot be in a
+        cache.
+        """
         self.cache.count(hits=hits, misses=int(np.count_nonzero(np.bincount(named.rows))) - hits)
 
     def _first(self, hits: FoundRecords, keys: int) -> I64:
@@ -141,7 +141,7 @@ class TieredEventStore:
         return best
 
     def _several(self, keys: Sequence[bytes], places: MappedPlaces) -> tuple[dict[int, int], dict[int, PrimaryPlace]]:
-        """Returns row -> places, for keys whose records have to be compared; and those already known to differ."""
+        """Returns (row -> number of places, for keys to compare; row -> other record, for ambiguous keys)."""
         several, ambiguous = places_of_several(places, len(keys)), {}
         for row, count in list(several.items()):
             if (known := self.shared.known(keys[row], count)) is not None:
@@ -151,7 +151,7 @@ class TieredEventStore:
         return several, ambiguous
 
     def end(self, begun: LookUp, reads: ReadResults) -> EventLookUps:
-        """Returns the answers, once ``begun.wanted`` was read into ``reads``."""
+        """Ends a look-up, once ``begun.wanted`` was read into ``reads``. Returns the answers."""
         wanted, hits = begun.wanted, begun.hits
         codes = np.where(begun.as_of <= begun.read_past_ns, _ABSENT, _NOT_YET)
         read, not_there = reads.told()
@@ -191,7 +191,7 @@ class TieredEventStore:
         return EventLookUps(codes.tobytes(), found.records.take(answered), shared)
 
     def _gone_places(self, wanted: PlacesToRead) -> Mask:
-        """The places in logs that are gone."""
+        """Returns a mask of the places in logs that are gone."""
         if not (gone := self.gone()):
             return np.zeros(len(wanted), np.bool_)
         return np.isin(wanted.in_log, [number for number, log in enumerate(wanted.logs) if log.identity in gone])
@@ -227,9 +227,7 @@ class TieredEventStore:
         at_hand: Mask,
         several: Collection[int],
     ) -> PlacesToRead:
-        """Returns the places whose unread record could change an answer; for rows in ``several`` all existing
-        ones.
-        """
+        """Returns the places whose unread record could change an answer; for rows in ``several``, all places."""
         given_up = self.given_up()
         left = ~(at_hand & (named.spans == 0))
         # Places that need a decision: all others are exact and unread, and are certainly read.
@@ -288,11 +286,11 @@ class TieredEventStore:
 
 
 def confirmed_by_map(found: FoundRecords, named: PlacesToRead) -> tuple[Mask, Mask]:
-    """The records of ``found`` that are at places ``named`` by the map, and the places with such a record.
+    """Returns masks of the records ``found`` at places that the map names, and of the places with such a record.
 
-    Caches are fed before the map, so that records in the map need not be read from a log; and a cache node outlives
-    this process, so it may have records that the map lost in a crash and has not read again yet, or the former
-    content of a rewritten log. None of these counts.
+    Other records do not count: caches are fed before the map, so they may be ahead of it, and a cache node outlives
+    this process, so it may have records that the map lost in a crash and has not read again, or a rewritten log's
+    former content.
     """
     confirmed, at_hand = np.zeros(len(found), dtype=np.bool_), np.zeros(len(named), dtype=np.bool_)
     if not len(found) or not len(named):
@@ -317,7 +315,7 @@ def confirmed_by_map(found: FoundRecords, named: PlacesToRead) -> tuple[Mask, Ma
 
 
 def _decide_alone(begun: LookUp) -> Mask:
-    """The wanted places with the only known record of their keys: the record there is the answer."""
+    """Returns a mask of wanted places that have their key's only known record: that record is the answer."""
     rows = begun.wanted.rows
     known = np.bincount(rows, minlength=len(begun.keys)) + (begun.best >= 0)
     return np.asarray(known[rows] == 1)

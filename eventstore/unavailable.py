@@ -1,15 +1,15 @@
-"""Primary logs that look-ups need but cannot read: counted and reported, never ignored; and logs that were given up.
+"""Counts and reports primary logs that look-ups need but cannot read, and keeps the list of logs given up.
 
-Keys in such a log are UNAVAILABLE: their events wait. If the log's file is permanently gone, an operator gives the
-log up (``forget``), and its keys count as absent from then on, also after a restart. It is automatically taken back
-once a file of its identity exists again. A key that is also in another log does not wait.
+Keys in an unreadable log are UNAVAILABLE: their events wait, unless the key is also in another log. If the log's file
+is permanently gone, an operator gives the log up (``forget``), and its keys count as absent from then on, even after
+a restart. Once a file of its identity exists again, the log is no longer given up.
 
 Durable state, format version 1: ``forgotten-logs`` next to the file map, replaced as a whole:
 
     PHFL 1 <crc32 of the rest, 8 hex digits>
     {"identity": ..., "path": ..., "at_ns": ...}        one line for each log
 
-The follower belongs to the reader's thread: all others read each log's path and progress in ``PublishedSources``.
+The follower belongs to the reader's thread; other threads read each log's path and progress in ``PublishedSources``.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class UnavailableLogs(ReadTroubles):
 
     # -- what the reader sees ----------------------------------------------------------------------------------------
     def scanned(self, present: Mapping[str, str]) -> None:
-        """Takes a scan's result and reports due problems. ``present``: path of each log that has a file now."""
+        """Handles a scan's result, and reports due problems. ``present``: path of each log that has a file now."""
         now_ns = self.clock.now_ns()
         with self._lock:
             self._present = present
@@ -150,7 +150,7 @@ class UnavailableLogs(ReadTroubles):
 
     # -- what the operator asks --------------------------------------------------------------------------------------
     def listed(self) -> tuple[UnavailableLog, ...]:
-        """Logs that look-ups could not read, and logs given up; by path."""
+        """Returns the logs that look-ups could not read and the logs given up, by path."""
         with self._lock:
             return self._listed()
 
@@ -181,9 +181,9 @@ class UnavailableLogs(ReadTroubles):
             return len(waiting), sum(len(each.hashes) for each in waiting)
 
     def forget(self, names: Sequence[str], logs: Iterable[MappedLog], *, apply: bool) -> Forgotten:
-        """Gives up the logs without a file that are named (by path, identity or its first digits).
+        """Gives up logs without a file, named by path, by identity or by its first digits.
 
-        Without names: all logs whose file look-ups missed. Raises OSError.
+        Without ``names``, gives up all logs whose file look-ups missed. Raises OSError.
         """
         with self._lock:
             if self._present is None:
@@ -237,7 +237,7 @@ class UnavailableLogs(ReadTroubles):
         self._store(self._forgotten | {identity: (path, now_ns) for identity, path in chosen.items()})
 
     def _store(self, forgotten: dict[str, tuple[str, int]]) -> None:
-        """Makes the list durable before it counts. Raises OSError; then nothing has changed."""
+        """Makes the list durable, then puts it into effect. If it raises OSError, nothing has changed."""
         lines = b"".join(
             orjson.dumps({"identity": identity, "path": path, "at_ns": at_ns}) + b"\n"
             for identity, (path, at_ns) in sorted(forgotten.items())
@@ -268,9 +268,9 @@ READINGS_SECONDS = 0.5  # shortest interval of computing each source's progress,
 
 @dataclass(eq=False)
 class PublishedSources:
-    """Each log's path and progress, for other threads.
+    """Publishes each log's path and progress to other threads.
 
-    Call ``note`` and ``look`` on the reader's thread, the rest on any. ``scanned_ns``: the time before the last scan.
+    Call ``note`` and ``look`` on the reader's thread, the rest on any. ``scanned_ns``: when the last scan began.
     """
 
     follower: Follower
@@ -304,7 +304,7 @@ class PublishedSources:
             self._publish_readings()
 
     def look(self) -> None:
-        """Like ``note``, once the reader has ended: logs found from now on stay unread."""
+        """Like ``note``, for a reader that has ended: logs found from now on stay unread."""
         if self.unavailable.any:
             self._paths = self.follower.present()
             self.unavailable.scanned(self._paths)
@@ -325,9 +325,9 @@ class PublishedSources:
         return self._paths.get(identity)
 
     def progress(self, timeout: float) -> tuple[SourceProgress, ...]:
-        """Progress of each log, by path.
+        """Returns each log's progress, by path.
 
-        Waits at most ``timeout`` seconds for the reader's thread; then returns the last known one.
+        Waits at most ``timeout`` seconds for the reader's thread, then returns the last known progress.
         """
         self._made.clear()
         self._wanted.set()

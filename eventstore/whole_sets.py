@@ -1,6 +1,6 @@
-"""All records of a key at once, for joins whose answer depends on each of them (``Matching.whole_sets``).
+"""Looks up all records of a key, for joins whose answer depends on each of them (``Matching.whole_sets``).
 
-A key is answered only once its set is final: once everything written up to the requested time has been read. A set
+A key is answered only once its set is final, when everything written up to the requested time has been read. A set
 whose records cannot all be read is UNAVAILABLE or GONE, never returned in part. Each place is a separate record, and
 records with the same bytes count separately. Records are in file order, as in ``TieredEventStore``.
 """
@@ -62,7 +62,7 @@ class WholeSets(TieredEventStore):
         return LookUp(keys, asked_of, read_past_ns, hits, none, wanted, many, {}, settled=True, timed=timed)
 
     def _versions_at_hand(self, keys: Sequence[bytes], places: MappedPlaces) -> FoundRecords:
-        """The records in the cache at places that ``FileMap.versions`` returned."""
+        """Returns the cached records at places that ``FileMap.versions`` returned."""
         assert places.times is not None
         rows, times = np.unique(np.column_stack((places.rows, places.times)), axis=0).T
         asked = [keys[row] for row in rows.tolist()]

@@ -1,1 +1,1 @@
-"""The joiner: look up, adapt, register, write (paper, section 3.3); see docs/architecture.md."""
+"""The joiner: looks up, adapts, registers and writes events (paper, section 3.3); see docs/architecture.md."""

@@ -1,13 +1,13 @@
-"""Finds slots of its pipeline on this machine that no process uses, and redoes them (rule 13).
+"""Finds slots of its pipeline on this machine that no process uses, and finishes their work (rule 13).
 
-A joiner that was removed from the configuration, or whose process died permanently, leaves a slot directory: its redo
-log may own ids that are not written yet, its files may not be final. Its ids are never taken by another slot; their
-records can only be written through its own directory, under its lock and a new incarnation.
+A joiner that was removed from the configuration, or whose process does not come back, leaves a slot directory: its
+redo log may own ids that are not written yet, and its files may not be final. No other slot ever takes those ids:
+their records can only be written in that directory, under its lock and a new incarnation.
 
-One at a time, each for a few seconds at most: a returning owner waits longer than that for its lock. A slot is done
-when its redo log is empty and its files are final; ``adopted.json`` notes the incarnation of that moment, and no
-adopter opens the slot again until another process has. Nothing here serves requests, and a fault in another slot does
-not end this process: the slot's engine ends, and the next try redoes what it had begun.
+Slots are adopted one at a time, each for a few seconds at most: a returning owner waits longer than that for its
+lock. A slot is done when its redo log is empty and its files are final; ``adopted.json`` then notes its incarnation,
+and no adopter opens the slot again before another process has. An adopted slot serves no requests, and a fault in it
+does not end this process: the slot's engine ends, and the next try starts it again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Seen:
 
 @dataclass(slots=True)
 class _Free:
-    """A slot whose lock is free; times are seconds of a monotonic clock."""
+    """A slot whose lock is free. Times: monotonic seconds."""
 
     since: float
     taken: int
@@ -85,7 +85,7 @@ class Orphans:
     def tried(self, slot: str, taken: int, now: float, *, moved: bool = False) -> float:
         """Notes a try that did not finish the slot. Returns seconds to the next try.
 
-        ``taken``: the lock's value after our own try; ``moved``: part of the work was done, and the rest may follow
+        ``taken``: as in ``Seen``, after our own try; ``moved``: part of the work was done, so the next try comes
         soon.
         """
         free = self._free.setdefault(slot, _Free(now, taken))
@@ -117,7 +117,7 @@ class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="v
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A slot to redo: its engine, not started, and one pass of its verifier if this joiner runs one."""
+    """A slot to redo: its engine, not started yet, and one pass of its verifier if this joiner runs one."""
 
     engine: JoinerEngine
     verify: Callable[[], Awaitable[object]] | None = None
@@ -130,7 +130,7 @@ Open = Callable[[str, Die], AbstractAsyncContextManager[Adopted]]
 
 @dataclass(eq=False)
 class Adopter:
-    """The adopter of one pipeline on one machine. Run ``run`` in parallel with the joiner's own slot.
+    """Adopts slots of one pipeline on one machine. ``run`` it in parallel with the joiner's own slot.
 
     ``slots``: the directory with the slots' state directories; ``random``: returns 0 to 1.
     """
@@ -155,7 +155,7 @@ class Adopter:
             await self.look()
 
     async def look(self) -> list[str]:
-        """Looks once and redoes due slots. Returns the names of the finished ones."""
+        """Looks for slots once, and redoes those that are due. Returns the names of finished ones."""
         seen = await asyncio.to_thread(self._seen)
         done = []
         for slot in self._orphans.look(seen, self.clock.monotonic()):
@@ -192,7 +192,7 @@ class Adopter:
 
     # -- one slot ------------------------------------------------------------------------------------------------
     async def _adopt(self, slot: str) -> str:
-        """Redoes a slot; returns why it is not finished, empty if it is."""
+        """Redoes a slot. Returns why it is not finished; empty if it is."""
         ended: list[str] = []
 
         def die(reason: str) -> NoReturn:
@@ -250,7 +250,7 @@ class Adopter:
 
 
 def has_work_left(disk: Disk, state: Path, slot: Slot) -> bool:
-    """True if the slot was opened since it was left empty; an unreadable slot is left alone."""
+    """True if the slot was opened since it was last left empty. False for an unreadable slot, which is left alone."""
     try:
         known = read_state(disk, state / STATE_NAME, slot)
     except (SlotRefused, OSError):
@@ -259,7 +259,7 @@ def has_work_left(disk: Disk, state: Path, slot: Slot) -> bool:
 
 
 def _mark_of(disk: Disk, state: Path) -> int:
-    """The incarnation at which the slot was left empty; 0 if never, or if it cannot be read."""
+    """Returns the incarnation that left the slot empty; 0 if there is none, or the mark cannot be read."""
     path = state / MARK_NAME
     if not disk.exists(path):
         return 0

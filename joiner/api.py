@@ -19,8 +19,8 @@ from photon.batch.verdicts import Verdicts
 class Outcome(enum.IntEnum):
     """The result of one attempt at one event.
 
-    The four after RETRY are verdicts given by this datacentre, with the number of the ``Kind`` that the id is
-    registered for.
+    The four after RETRY are verdicts of this datacentre; each has the number of the ``Kind`` under which the id is
+    registered.
     """
 
     RETRY = 0  # no verdict: try again later, here or elsewhere (unknown, unavailable, overloaded)
@@ -97,7 +97,7 @@ class JoinAnswers:
 
 
 class Joiner(Protocol):
-    """Any joiner serves any event; no state binds an event to a joiner."""
+    """Joins events. Any joiner can serve any event: no state binds an event to a joiner."""
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
         """Makes one attempt at each event. If the joiner is unreachable, all rows are RETRY."""

@@ -1,9 +1,9 @@
 """A joiner that chooses its slot itself when it starts, from the disk and the registry's list.
 
 Such slots are named ``DATACENTRE-auto-NUMBER``, so that names differ between datacentres. A slot left by an earlier
-joiner comes before a new one: its redo log is redone at once. Nothing here is final: the lock decides which process
-has a slot, and the registry decides which directory is the slot. So a joiner tries one after the other, and a crash
-leaves at most an empty directory, whose name the next joiner takes.
+joiner is preferred to a new one, so that its redo log is redone at once. A choice is only an attempt: the lock
+decides which process has a slot, and the registry decides which directory is the slot. So a joiner tries one slot
+after another, and a crash leaves at most an empty directory, whose name the next joiner takes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def to_try(
 ) -> Iterable[str]:
     """Returns the slots in the order to try them; none if all names are in use or lost.
 
-    ``known``: slots of the registry, and whether they are retired; ``named``: those of the deployment file, which are
+    ``known``: slots of the registry, and whether they are retired; ``named``: slots of the deployment file, which are
     never taken. A slot in the registry without a directory here is on another machine or lost: an operator must
     retire it.
     """
@@ -91,7 +91,7 @@ class AutoJoiner:
     """A ``JoinerEngine`` whose slot is known once it has started. Implements ``joiner.api.Joiner``.
 
     ``slots``: the directory with the slots' state directories; ``named``: slots of the deployment file, of all
-    datacentres; ``make``: an engine in a slot, which waits for its lock no longer than ``TAKE_S``.
+    datacentres; ``make``: creates an engine for a slot, which waits for its lock at most ``TAKE_S``.
     """
 
     disk: Disk

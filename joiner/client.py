@@ -18,7 +18,7 @@ OPTIONS = (*wire.JOINER.sizes, *back_off(100, 250))  # the server is near, and e
 class JoinerClient:
     """A client of one join's joiner at an address.
 
-    Any failure means RETRY for its events, as their fate is unknown.
+    After any failure the outcome is RETRY, as the events' fate is unknown.
     """
 
     def __init__(self, address: str, join: str, to: Towards | None = None) -> None:
@@ -31,7 +31,7 @@ class JoinerClient:
         self.error = ""  # why the last request failed; empty if it did not
 
     async def join(self, events: Events, *, timeout: float) -> JoinAnswers:
-        """See api.Joiner. Sends a batch too large for one message in several, one after the other."""
+        """See api.Joiner. Splits a batch that is too large for one message, and sends the parts one after another."""
         parts = events.parts(wire.EVENTS_MAX, wire.REQUEST_BYTES_MAX)
         if len(parts) == 1:
             return await self._ask(events, timeout)
@@ -69,12 +69,12 @@ class JoinerClient:
             return None
 
     async def close(self) -> None:
-        """Closes the channel; the fate of requests under way is unknown."""
+        """Closes the channel. The fate of requests in progress is then unknown."""
         self._closed = True
         await self._channel.close(None)
 
 
 def _cancelled() -> bool:
-    """True if this task itself was cancelled, not only the call it waits for."""
+    """True if this task was cancelled, rather than the call it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

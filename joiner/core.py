@@ -1,21 +1,21 @@
 """The exactly-once protocol of one slot, without I/O or a clock (protocol rules 1 to 5 and 12).
 
-Theory of operation. A *frame* is logged at once: a batch of would-be records under one token, or rows carried over
-under their original tokens. A frame goes through
+Theory of operation. A *frame* is the unit of logging: a batch of would-be records under one token, or rows carried
+over under their original tokens. A frame goes through
 
     submit -> Append -> redo_synced -> Insert -> answered -> Write -> output_synced -> Release
 
-and each row proceeds separately: COMMITTED rows are written, rows with another final answer are dropped, UNKNOWN rows
-are requested again with the same token until they are known. The frame may leave the log when no row is open and all
-its written rows are synced. A frame far behind the log's head passes its open rows to a new frame, so
-that an unreachable shard does not pin the log.
+and each row proceeds separately: COMMITTED rows are written, rows with another final answer are dropped, and UNKNOWN
+rows are requested again with the same token until their answer is final. A frame may leave the log when no row is
+open and all its written rows are synced. Open rows of a frame far behind the log's head are carried over to a new
+frame, so that an unreachable shard does not pin the log.
 
 Invariants
 - No row is inserted before the frame that holds it is durable in the log (rule 1).
 - A token names one batch of one incarnation (rule 2); a row keeps its token permanently (rule 3).
-- A row is written exactly when it was answered COMMITTED, and once: it is closed by that answer (rule 3).
-- A caller is told a verdict only for rows that are closed; open ones are RETRY (rule 3).
-- A frame is released only when it has no open row and its last write is synced (rule 4).
+- A row is written if and only if it was answered COMMITTED, and only once: that answer closes it (rule 3).
+- A caller gets a verdict only for closed rows; open rows are RETRY (rule 3).
+- A frame is released only once it has no open row and its last write is synced (rule 4).
 - Redone is emitted once, when the last frame with a token of an earlier incarnation is released (rule 13).
 """
 
@@ -40,7 +40,7 @@ from photon.joiner.rows import Rows, concat
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append to the redo log as frame ``frame`` and sync, in the given order; then call ``redo_synced``."""
+    """Append the rows to the redo log as frame ``frame``, in order, and sync; then call ``redo_synced``."""
 
     frame: int
     rows: Rows
@@ -48,7 +48,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """Ask the registry once; then call ``answered``, with UNKNOWN for rows without an answer."""
+    """Send the insert to the registry once; then call ``answered``, with UNKNOWN for rows without an answer."""
 
     frame: int
     inserts: Ids
@@ -56,7 +56,7 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Append the chunks, whole lines each, to the output logs of these kinds, in the order of ``number``.
+    """Append the chunks of whole lines to the output logs of their kinds, in the order of ``number``.
 
     Then call ``written``. The output's sync may be delayed until ``SyncOutput`` requests it.
     """
@@ -68,12 +68,12 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class SyncOutput:
-    """Sync all output written so far, publish its length durably; then call ``output_synced``."""
+    """Sync all output written so far and publish its length durably; then call ``output_synced``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the caller of ``frame``, with a row for each of its rows. Comes once per frame."""
+    """Answer the caller of ``frame`` with an outcome for each row. Comes once per frame."""
 
     frame: int
     verdicts: Verdicts
@@ -87,9 +87,9 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Redone:
-    """Every batch of incarnations up to this one has left the log, carried-over ids included: publish it (rule 13).
+    """Publish that every batch of incarnations up to this one has left the log, including ids carried over (rule 13).
 
-    Comes once, after the output's sync that includes these batches.
+    Comes once, after the sync of the output that contains these batches.
     """
 
     upto: int
@@ -205,12 +205,12 @@ class SlotCore:
 
     @property
     def outstanding(self) -> frozenset[bytes] | set[bytes]:
-        """Digests whose registration is unknown. Logging them again would only fill the log: answer RETRY."""
+        """Digests whose registration is unknown. Answer RETRY: logging them again would only fill the log."""
         return self._outstanding
 
     @property
     def early(self) -> Mapping[bytes, int]:
-        """Open digests that the registry accepts only when its clock reaches their event times (ns)."""
+        """Open digests that the registry accepts once its clock reaches their event times, with those times (ns)."""
         return self._early
 
     @property
@@ -225,14 +225,14 @@ class SlotCore:
         return int(min(oldest, default=NEVER_NS))
 
     def take_token(self) -> int:
-        """The token of the next batch; each call gives a new one, whether it is used or not (rule 2)."""
+        """Returns a token for the next batch. Each call returns a new one, even if the last was not used (rule 2)."""
         self._next_batch += 1
         return token_of(self._incarnation, self._next_batch)
 
     # -- events ----------------------------------------------------------------------------------------------
     def start(self, kept: Sequence[tuple[int, Rows]]) -> list[Instruction]:
-        """Takes the rows that the log has and the output lacks: UNKNOWN ids of rule 3, under their own tokens (rule
-        5).
+        """Begins with ``kept``, rows that are in the log but not in the output: they are UNKNOWN ids of rule 3, under
+        their own tokens (rule 5).
         """
         out: list[Instruction] = []
         self._past = {number for number, _ in kept}
@@ -248,9 +248,9 @@ class SlotCore:
         return out + self._all_redone()
 
     def submit(self, rows: Rows, deadline: float) -> tuple[int, list[Instruction]]:
-        """Takes a batch of would-be records under a token from ``take_token``; ids are unique within it (rule 2).
+        """Starts a batch of would-be records under a token from ``take_token``. Its ids must be unique (rule 2).
 
-        Returns the frame's number, which its Reply will name. Nothing is registered before ``redo_synced``.
+        Returns the frame's number, which the Reply will have. Nothing is registered before ``redo_synced``.
         """
         number = self._next_frame
         self._next_frame += 1
@@ -259,7 +259,7 @@ class SlotCore:
         return number, [Append(number, rows)]
 
     def redo_synced(self, upto: int) -> list[Instruction]:
-        """Notes that all frames up to this one are durable in the log (rule 1)."""
+        """Notes that all frames up to ``upto`` are durable in the log (rule 1)."""
         out: list[Instruction] = []
         while self._unsynced and self._unsynced[0].number <= upto:
             frame = self._unsynced.popleft()
@@ -270,7 +270,7 @@ class SlotCore:
         return out
 
     def answered(self, number: int, answers: Verdicts, now: float) -> list[Instruction]:
-        """Takes the registry's answers to the Insert of this frame, aligned with it (rule 3)."""
+        """Handles the registry's answers to this frame's Insert, one per id (rule 3)."""
         frame = self._open[number]
         frame.inserting = False
         asked = frame.open
@@ -292,7 +292,7 @@ class SlotCore:
         return out
 
     def written(self, number: int, size: int) -> list[Instruction]:
-        """Notes that all Writes up to ``number`` are in the output, synced or not; ``size`` bytes since the last
+        """Notes that all Writes up to ``number`` are in the output, synced or not. ``size``: bytes since the last
         call.
         """
         self._written = number
@@ -312,7 +312,7 @@ class SlotCore:
         return self._release(free)
 
     def tick(self, now: float, *, hurry: bool = False) -> list[Instruction]:
-        """Advances time: retries, deadlines, carry-over, the delayed sync of the output (with ``hurry`` at once)."""
+        """Does due work: retries, deadlines, carry-over, the delayed sync of the output (at once with ``hurry``)."""
         out: list[Instruction] = []
         for frame in list(self._open.values()):
             if not frame.replied and now >= frame.deadline:
@@ -380,8 +380,8 @@ class SlotCore:
             self._early.update(zip(digests, frame.rows.times[rows].tolist(), strict=True))
 
     def _drop(self, frame: _Frame, asked: RowIndexes, codes: U8, answers: Verdicts) -> None:
-        """Drops rows with final answers other than COMMITTED: their record is not written (DONE: it was written
-        and cleared).
+        """Drops rows with final answers other than COMMITTED, whose records are not written. (With DONE, the record
+        was written and cleared before.)
         """
         dropped = (codes != _COMMITTED) & (codes != _UNKNOWN)
         if not dropped.any():
@@ -394,7 +394,7 @@ class SlotCore:
             frame.verdicts = frame.verdicts.put([(rows[taken], _owners(answers, np.flatnonzero(dropped)[taken]))])
 
     def _keep_unknown(self, frame: _Frame, unknown: RowIndexes, now: float) -> None:
-        """Keeps unknown rows open, under their token, to be requested again later."""
+        """Keeps unknown rows open under their tokens, to be requested again later."""
         closed = len(frame.open) - len(unknown)
         self.open_rows -= closed
         if not frame.asked_before:  # the caller can be answered once the rest is requested again
@@ -419,7 +419,7 @@ class SlotCore:
         return [Reply(frame.number, verdicts, verdicts.owner_tags == frame.rows.tags)]
 
     def _settle(self, frame: _Frame) -> list[Instruction]:
-        """Handles a frame without open rows: it leaves the log once its last write is durable."""
+        """Closes a frame without open rows. It leaves the log once its last write is durable."""
         del self._open[frame.number]
         self.open_bytes -= frame.bytes
         frame.rows = _NO_ROWS  # the lines are written or dropped, so release them before the sync
@@ -483,14 +483,14 @@ class SlotCore:
         return out + appended
 
     def _hand_over(self, source: _Frame) -> list[Instruction]:
-        """Takes the open rows from a frame, once the frame that carries them over is durable."""
+        """Removes the open rows from a frame, once the frame that carries them over is durable."""
         self.open_rows -= len(source.open)
         source.open = source.open[:0]
         return self._settle(source)
 
 
 def _must_stop(codes: U8, expected: int) -> str:
-    """Why the process must end after these answers; empty if it need not."""
+    """Returns why the process must end after these answers; empty if it need not."""
     if len(codes) != expected:
         return f"the registry answered {len(codes)} of {expected} ids: its version is incompatible with this joiner's"
     for code in np.flatnonzero(np.bincount(codes)).tolist():

@@ -1,4 +1,4 @@
-"""The joiner of one join in one slot: look up, adapt, log, register, write, answer (paper, section 3.3)."""
+"""The joiner of one join in one slot: looks up, adapts, logs, registers, writes and answers (paper, section 3.3)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Bounds:
 
 
 class Throttle:
-    """Counts the ids of calls that are still looking up; the core counts those being registered."""
+    """Limits ids in progress. Counts those of calls still looking up; the core counts ids being registered."""
 
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds
         self.looking_up = 0
 
     def refusal(self, ids: int, *, open_ids: int, record_bytes: int, redo_bytes: int) -> str:
-        """Returns why this number of ids is refused now; empty if it is not.
+        """Returns why a batch of ``ids`` ids is refused now; empty if it is accepted.
 
         An idle joiner refuses no batch for its size.
         """
@@ -68,7 +68,7 @@ REDO_PARTS = 4  # a full redo log has at least about this many segments
 
 @dataclass(frozen=True, slots=True)
 class JoinerLimits:
-    """Every bound and period of a joiner, with its default."""
+    """A joiner's bounds and periods, with defaults."""
 
     bounds: Bounds = field(default_factory=Bounds)
     core: CoreLimits = field(default_factory=CoreLimits)
@@ -80,10 +80,11 @@ class JoinerLimits:
     close_s: float = 20.0
 
     def fitting(self) -> JoinerLimits:
-        """Returns limits that fit a small redo log: with smaller segments, and open rows carried over sooner.
+        """Returns limits that fit the redo log's size: a small one has smaller segments and carries open rows over
+        sooner.
 
-        Space is freed by whole segments, the newest only once it is full: a segment bigger than the log would fill it
-        permanently.
+        Space is freed by whole segments, the newest one only once it is full: a segment larger than the log's limit
+        would never be freed.
         """
         part = max(1, self.bounds.redo_bytes // REDO_PARTS)
         behind = min(self.core.carry_over_behind_bytes, part)
@@ -122,7 +123,7 @@ class JoinerEngine:
     ) -> None:
         """``copying``: ``None`` means that the output has no copy in another datacentre.
 
-        ``withholds``: why no event may be declared unmatched now; empty if events may.
+        ``withholds``: returns why no event may be declared unmatched now; empty if it may.
         """
         self._copying = copying
         self.withholds = withholds
@@ -144,7 +145,7 @@ class JoinerEngine:
 
     # -- life ------------------------------------------------------------------------------------------------
     async def start(self) -> None:
-        """Takes the lock, opens the slot, redoes the remaining work, and serves at once (rules 5 to 7).
+        """Takes the lock, opens the slot, begins to redo the remaining work, and serves at once (rules 5 to 7).
 
         Raises SlotRefused, RedoLogDamaged, OutputDamaged or OSError; the process should then end. Waits for the
         registry without limit.
@@ -208,23 +209,23 @@ class JoinerEngine:
             await asyncio.sleep(POLL_S)
 
     async def drain(self, timeout: float) -> bool:
-        """Refuses new work and empties the redo log; False if some rows were still unknown after ``timeout`` s."""
+        """Refuses new work and empties the redo log. False if rows are still unknown after ``timeout`` seconds."""
         self._refusing = "draining: this slot takes no new work"
         return await self.shell.drain(self._world.clock.monotonic() + timeout)
 
     async def settle(self, timeout: float) -> bool:
         """Like ``drain``, but continues serving.
 
-        Afterwards everything accepted so far is dropped, or durable and shown to readers and verifier, or waits in
-        the redo log for a clock.
+        Afterwards everything accepted so far is dropped, or durable and published, or waits in the redo log for a
+        clock.
         """
         deadline = self._world.clock.monotonic() + timeout
         done = await self.shell.drain(deadline) or self.shell.core.waits_for_time
         return done and await self.shell.witnessed(deadline)
 
     async def close(self, *, at_once: bool = False) -> None:
-        """Decides and publishes the remaining work for at most ``close_s`` (not with ``at_once``), ends the threads,
-        releases the lock.
+        """Works on what remains for at most ``close_s`` (not with ``at_once``), ends the threads, and releases the
+        lock.
 
         ``left`` is True if something is undecided or unpublished: the next start finishes it.
         """
@@ -240,7 +241,7 @@ class JoinerEngine:
         self._lock.release()
 
     def _say_left(self, shell: SlotShell) -> None:
-        """Logs the work that an orderly stop leaves; the process logs nothing after this line."""
+        """Logs the work left by an orderly stop. The process logs nothing after this line."""
         if not self.left:
             log.info("slot closed: everything accepted is decided and published", slot=self._slot.name)
             return
@@ -277,7 +278,7 @@ class JoinerEngine:
 
     @property
     def redo_limit(self) -> int:
-        """Bytes of redo log above which new work is refused."""
+        """The redo log's size in bytes above which new work is refused."""
         return self._limits.bounds.redo_bytes
 
     def open_records(self) -> list[OpenRecord]:

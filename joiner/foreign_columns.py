@@ -1,6 +1,6 @@
-"""Turns blocks of a foreign log into events in columns. Pure.
+"""Parses blocks of a foreign log into columns of events. Pure.
 
-Used by dispatchers and Spark jobs, so that ids are derived in one place.
+Dispatchers and Spark jobs both use it, so that ids are derived in one place.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def records_of(block: Block) -> tuple[list[bytes], list[int]]:
 def events_of(
     block: Block, records: list[bytes], offsets: list[int], adapter: Adapter, digester: Digester, as_of_ns: int = 0
 ) -> EventsRead:
-    """Reads some records of a block.
+    """Parses some records of a block into events.
 
     Never raises for a record: unreadable ones are listed with their reasons. Raises Retry if the machine cannot
     answer now, and AdapterError if the adapter's answers for the same bytes differ (``adapters.computed_twice``) or
@@ -96,8 +96,7 @@ def events_of(
 
 
 def headers_of(records: list[bytes], file: LogFile, adapter: Adapter) -> Headers:
-    """Returns the keys, times and ids as the adapter reads them; records that violate the contract are among
-    ``others``.
+    """Returns the adapter's keys, times and ids. Records that violate the adapter's contract are in ``others``.
 
     Raises Retry.
     """
@@ -115,7 +114,7 @@ def headers_of(records: list[bytes], file: LogFile, adapter: Adapter) -> Headers
 def _with_places(
     block: Block, records: list[bytes], offsets: list[int], ids: Sequence[bytes | None]
 ) -> list[bytes | None]:
-    """The ids, with places as ids for records without one."""
+    """Returns the ids; a record without one gets its place as id."""
     rows = [row for row, event_id in enumerate(ids) if event_id is None]
     made = place_ids(
         block.data, block.offset, block.before, [records[row] for row in rows], [offsets[row] for row in rows]
@@ -157,7 +156,7 @@ def _headers(adapter: Adapter, records: list[bytes], file: LogFile) -> Headers:
 def _compare_forms(
     guard: Guard, adapter: Adapter, records: list[bytes], file: LogFile, form: str, columns: Headers
 ) -> None:
-    """Raises AdapterError if a record's header differs when it is computed alone."""
+    """Raises AdapterError if a record's header differs when it is computed for that record alone."""
     rows = rows_due(adapter, "foreign", len(records))
     alone = guard.each([records[at] for at in rows], lambda record: _alone(adapter, record, file))
     for at, answer in zip(rows, alone, strict=True):
@@ -174,7 +173,7 @@ def _alone(adapter: Adapter, record: bytes, file: LogFile) -> ForeignHeader | Ba
 
 
 def _in_columns(made: Sequence[object]) -> Headers:
-    """The headers as columns; an invalid value is reported in its place."""
+    """Returns the headers as columns. An invalid value is replaced by its fault."""
     if set(map(type, made)) == {ForeignHeader}:
         return Headers.columns(cast("Sequence[ForeignHeader]", made), {})
     return Headers.of(
@@ -195,7 +194,7 @@ def _fits(headers: Headers, count: int) -> bool:
 
 
 def _checked(headers: Headers) -> Headers:
-    """The adapter's headers without those that violate the contract: these records are rejected."""
+    """Returns the headers without values that violate the adapter's contract; their records are rejected."""
     keys, times, ids, others = headers
     right = set(map(type, keys)) <= {bytes} and b"" not in keys and set(map(type, times)) <= {int}
     right = right and max(map(len, keys), default=0) <= KEY_BYTES_MAX

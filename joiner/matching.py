@@ -1,8 +1,8 @@
-"""Chooses which of a key's primary events an event is joined with, if not simply the first. Pure.
+"""Chooses the primary events with which an event is joined, if not simply the first with its key. Pure.
 
-``match = "all"``: all within the bounds, in file order; for an event with several keys, key by key.
-``match = "latest"``: the one with the latest event time among those within the bounds and not after the event; of
-several with the same time the last in file order.
+``match = "all"``: all within the time bounds, in file order; if an event has several keys, key by key. ``match =
+"latest"``: the latest by event time of those within the time bounds and not after the event; if several have that
+time, the last in file order.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ESCAPED_BYTES = 6  # the most that a byte of an id or key takes in a record
 TOO_LONG_REASON = f"its records with all primary events of its key would have more than {PAIRS_BYTES_MAX >> 20} MiB"
 OTHER_MATCH_REASON = "the event store was started with another match; restart it with the settings of the joiners"
 NONE_WITHIN_REASON = "no primary event of its key lies within its time bounds"
-NONE_BEFORE_REASON = "all primary events of its key are later than it"
+NONE_BEFORE_REASON = "all primary events of its key are later than the event"
 
 
 class Chosen(NamedTuple):
-    """The records chosen. ``found``: for each joined row one record of its set; rows with an empty set are ABSENT."""
+    """The chosen records. ``found`` has one record for each row with any; rows with an empty set are ABSENT."""
 
     found: EventLookUps
     sets: Mapping[int, Sequence[int]]  # row that is FOUND -> indexes in ``records`` of those it is joined with
@@ -46,7 +46,7 @@ class Chosen(NamedTuple):
 def suits(matching: Matching, found: EventLookUps) -> bool:
     """True if the store's answers fit this join's settings.
 
-    If ``match`` was changed and not all processes were restarted yet, the store may give a single record that the
+    If ``match`` was changed and not all processes are restarted yet, the store may return a single record that the
     joiner would take for a whole set, or sets instead of single records.
     """
     if matching.whole_sets:
@@ -73,9 +73,9 @@ def question(adapter: Adapter, events: Events) -> Question:
 
 
 def of_events(asked: Question, found: EventLookUps) -> EventLookUps:
-    """Returns the answers for events, from those for their keys: one set, in the order of the keys.
+    """Turns the answers for keys into answers for events: a set per event, in the order of its keys.
 
-    An event has its set once all its keys have theirs.
+    An event has its set only once each of its keys has one.
     """
     rows = asked.rows
     if rows is None:
@@ -99,7 +99,7 @@ _OF_EVENT = (LookUpCode.FOUND, LookUpCode.TOO_MANY, LookUpCode.GONE, LookUpCode.
 
 
 def choose(matching: Matching, guard: Guard, events: Events, found: EventLookUps) -> Chosen:
-    """Chooses from ``found``, whole sets. Records without the event's key are left out."""
+    """Chooses records from the whole sets in ``found``. Ignores records without the event's key."""
     records, codes = found.found, bytearray(found.codes)
     adapter = guard.adapter
     keys, times = primary_keys_of(guard, records), _times(matching, guard, records)
@@ -145,7 +145,7 @@ def _chosen(matching: Matching, time_ns: int, named: list[int], times: Sequence[
 
 
 def _times(matching: Matching, guard: Guard, records: Records) -> Sequence[int | Fault]:
-    """The event time of each record, if it matters."""
+    """Returns the event time of each record, if the join needs it."""
     if not matching.needs_time:
         return [0] * len(records)
 

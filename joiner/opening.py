@@ -1,6 +1,6 @@
 """Opens a slot (rule 6): checks witness, ages, incarnation and copy, in this order, before anything is redone.
 
-If the registry is stored next to the slot, it also registers the standing output again.
+If the registry is stored next to the slot, it also registers existing output again (``register_standing``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Pause = Callable[[float], Awaitable[None]]
 
 
 class Work(Protocol):
-    """Does disk work, in a thread or at once."""
+    """Does disk work, in a thread or directly."""
 
     async def __call__(self, work: Callable[[], _T]) -> _T: ...
 
@@ -63,12 +63,12 @@ async def open_slot(
     work: Work | None = None,
     ages: Ages = AGES,
 ) -> tuple[Opened, Witness | None]:
-    """Opens the slot if its output has everything in the witness, or can get it from its copy; checks again
+    """Opens the slot if its output has everything in the witness, or can fetch it from the copy; checks again
     afterwards.
 
-    It also requires state and output to be of the same age: without a copy before opening, otherwise after taking
-    what only the copy has. Also returns the copy's end, if the copy answered and the output begins with all of it.
-    Raises SlotRefused, CopySilent if another start may succeed, OSError.
+    State and output must be of the same age: checked before opening if there is no copy, else after fetching what
+    only the copy has. Also returns the copy's ends, if the copy answered and the output begins with all of it. Raises
+    SlotRefused, CopySilent if another start may succeed, OSError.
     """
     work = work or to_its_end
     path = paths.state / STATE_NAME
@@ -103,13 +103,13 @@ async def open_slot(
 
 
 async def register_standing(slot: Slot, incarnation: int, store: SlotStore, registry: Registry, pause: Pause) -> None:
-    """Registers again the records that are in the output but were not durable, each under its own token.
+    """Registers again the records in the output beyond its durable part, each under its own token.
 
-    A registry next to the slot may have been put back together with it, from a moment when a batch was logged but not
-    registered. The batch's records may be in the newest output, which no age shows, since the log has them. A redo
-    does not register records already in the output, so such a registry would give their ids to others. Therefore they
-    are registered before anything is redone or served; a registry that remembers them just confirms. Waits for the
-    registry without limit.
+    A registry next to the slot may have been restored together with it, from a moment when a batch was logged but not
+    registered. The batch's records may be in the newest output, and the comparison of ages does not show that, since
+    the log has them. A redo does not register records already in the output, so the registry would give their ids to
+    others. Therefore they are registered before anything is redone or served; a registry that remembers them just
+    confirms. Waits for the registry without limit.
     """
     standing = store.standing()
     if standing:
@@ -134,8 +134,7 @@ async def _lacks(store: SlotStore, witness: Witness, work: Work) -> SlotRefused 
 async def _expect_all_in_copy(
     copying: Copying | None, of: CopyOf, witness: Witness, short: SlotRefused, pause: Pause
 ) -> None:
-    """Raises SlotRefused unless the copy has everything in the witness: otherwise the start must not open
-    anything."""
+    """Raises SlotRefused unless the copy has everything in the witness: nothing may be opened without that."""
     if copying is None:
         raise short
     answer = await _asked(lambda: copying.keeper.look(of, timeout=OPEN_S), copying.wait_s, pause)
@@ -147,7 +146,7 @@ async def _expect_all_in_copy(
 
 def _silent(short: SlotRefused) -> CopySilent:
     return CopySilent(
-        f"{short}; or, if only the keeper of its copy is down, start it again once that is back: it then takes "
+        f"{short}; or, if only the keeper of its copy is down, start it again once the keeper is up: it then takes  "
         "the missing output from the copy"
     )
 
@@ -155,11 +154,11 @@ def _silent(short: SlotRefused) -> CopySilent:
 async def _open_copy(
     copying: Copying, of: CopyOf, incarnation: int, store: SlotStore, pause: Pause, work: Work, *, needed: bool
 ) -> Witness | None:
-    """Fences earlier incarnations at the keeper, and takes what only the copy has. ``None`` if it does not answer
-    now.
+    """Fences earlier incarnations at the keeper, and fetches what only the copy has. Returns the copy's ends;
+    ``None`` if the keeper does not answer now.
 
-    Then the copy's content is unknown; the slot has all output that was ever published, and continues without the
-    copy (rule 14).
+    With ``None`` the copy's content is unknown; the slot has all output that was ever published, and continues
+    without the copy (rule 14).
     """
     wait_s = copying.wait_s if needed else 0.0
     answer = await _asked(lambda: copying.keeper.open(of, incarnation, timeout=OPEN_S), wait_s, pause)
@@ -181,7 +180,7 @@ async def _open_copy(
 
 
 async def _asked(ask: Callable[[], Awaitable[CopyAnswer | None]], wait_s: float, pause: Pause) -> CopyAnswer | None:
-    """Sends a request, and repeats it for about ``wait_s``; ``None`` if there is no answer."""
+    """Repeats a request for about ``wait_s`` seconds until it is answered; ``None`` if it is not."""
     waited = 0.0
     while True:
         answer = await ask()
@@ -210,8 +209,9 @@ def shipping(
 
 
 async def to_its_end(work: Callable[[], _T]) -> _T:
-    """Runs ``work`` in a thread; a cancellation waits for its end, as the lock must not be released while it writes
-    (rule 6)."""
+    """Runs ``work`` in a thread. A cancellation waits until it ends, as the lock must not be released while it writes
+    (rule 6).
+    """
     running = asyncio.create_task(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)

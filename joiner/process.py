@@ -1,4 +1,4 @@
-"""The joiner as a process, run by ``photon serve joiner``. One slot and engine for each join."""
+"""Runs the joiner as a process, for ``photon serve joiner``, with a slot and an engine for each join."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ STOP_GRACE_S = 5.0
 class Served:
     """One join to serve.
 
-    ``beside`` runs at the same time: in a small deployment a verifier of its slot, and the adopter of unused slots.
+    ``beside`` runs in parallel: in a small deployment, a verifier of the slot and the adopter of unused slots.
     """
 
     join: str
@@ -105,12 +105,12 @@ async def serve(
     """Serves until ``stop`` is set. ``tls``: ``None`` means plain text. ``address``: ``None`` means that only this
     process calls it.
 
-    ``also`` adds services besides the joiner's.
+    ``also`` adds further gRPC services.
 
-    ``may_open`` is asked once the process listens and before it opens a slot; False or an exception ends it.
+    ``may_open`` is called once the process listens, before it opens a slot; False or an exception ends the process.
 
-    ``ready(port)`` is called once all slots are open and serve. At the end requests in flight are answered, slots are
-    drained for a limited time and released. Returns True if nothing was left in them. Raises JoinerFailed if it
+    ``ready(port)`` is called once all slots are open and serve. At the end it answers requests in flight, drains
+    slots for a limited time, and releases them. Returns True if no work is left in them. Raises JoinerFailed if it
     cannot start, or if a ``beside`` task fails.
     """
     left: list[str] = []
@@ -150,7 +150,7 @@ async def _listen(
 
 
 async def _start(joins: Sequence[Served], stop: asyncio.Event) -> bool:
-    """Opens all slots; False if ``stop`` came first (the registry may take long)."""
+    """Opens all slots. Returns False if ``stop`` came first, as the registry may take long."""
     for each in joins:
         try:
             await unless_stopped(stop, each.engine.start())

@@ -1,4 +1,4 @@
-"""Would-be records as columns, as a batch logs, registers and writes them."""
+"""Would-be records as columns, in which a batch is logged, registered and written."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Rows:
         )
 
     def logs(self, index: RowIndexes) -> U8:
-        """The kinds of the logs for the lines at ``index``: an unmatched one may go to ``joined``.
+        """Returns the output log of each line at ``index``: an unmatched line may go to ``joined``.
 
-        The line decides, not the settings, which may differ from those before a restart.
+        The line itself decides, as the settings may have changed since it was made.
         """
         logs = self.kinds[index]
         if Kind.UNMATCHED in logs.tobytes():
@@ -57,14 +57,14 @@ class Rows:
         return logs
 
     def inserts(self, index: RowIndexes) -> Ids:
-        """The registry's request for the rows at ``index``, which ascends."""
+        """Returns the registry request for the rows at ``index``, which must ascend."""
         return Ids(self.digests, self.times, self.tokens, self.kinds, self.tags, self.generations).take(index)
 
     def digest_list(self) -> list[bytes]:
         return split_digests(self.digests)
 
     def encode(self) -> list[bytes]:
-        """Returns the chunks of a redo frame's body, without the tokens, which the log keeps in a separate column."""
+        """Returns the chunks of a redo frame's body, without the tokens: the log has a separate column for those."""
         lengths = np.fromiter(map(len, self.lines), dtype="<u4", count=len(self.lines))
         return [
             _COUNT.pack(len(self.lines)),
@@ -79,7 +79,7 @@ class Rows:
 
     @staticmethod
     def decode(tokens: U64, body: bytes) -> Rows:
-        """The inverse of ``encode``. Raises ValueError for inconsistent columns."""
+        """Decodes the result of ``encode``. Raises ValueError for inconsistent columns."""
         (n,) = _COUNT.unpack_from(body)
         if len(tokens) != n or len(body) < _COUNT.size + n * _BYTES_PER_ROW:
             raise ValueError(f"redo frame of {len(body)} bytes with {len(tokens)} tokens cannot hold {n} rows")

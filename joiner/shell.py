@@ -38,7 +38,7 @@ Die = Callable[[str], NoReturn]  # ends the process at once with one line for th
 
 
 def die(reason: str) -> NoReturn:
-    """Ends the process at once, as rule 7 demands, without flushing buffers or closing files."""
+    """Ends the process immediately, without flushing buffers or closing files (rule 7)."""
     with suppress(OSError):  # a full disk
         sys.stderr.write(f"photon: {reason}\n")
         sys.stderr.flush()
@@ -59,7 +59,7 @@ class ShellLimits:
 
 @dataclass(eq=False)
 class SlotShell:
-    """One open slot at work. Everything but the disk calls happens on the event loop that ``start`` was called on."""
+    """Runs one open slot. Everything except disk calls happens on the event loop on which ``start`` was called."""
 
     core: SlotCore
     store: SlotStore
@@ -110,13 +110,13 @@ class SlotShell:
 
     @property
     def oldest_unshown_ns(self) -> int:
-        """A lower bound on the event times of accepted records that are neither dropped nor shown to readers yet;
-        NEVER_NS if there are none.
+        """A lower bound of the event times of accepted records that are neither dropped nor published yet; NEVER_NS
+        if there are none.
         """
         return min(self.core.oldest_open_ns, self._unshown.oldest_ns)
 
     async def register(self, rows: Rows, deadline: float) -> Reply:
-        """Logs, registers and writes one batch; returns its rows' outcomes at ``deadline`` (monotonic) or before."""
+        """Logs, registers and writes one batch. Returns its outcomes by ``deadline`` (monotonic seconds)."""
         number, instructions = self.core.submit(rows, deadline)
         call: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._calls[number] = call
@@ -127,8 +127,8 @@ class SlotShell:
         return await call
 
     async def drain(self, deadline: float) -> bool:
-        """Waits until the redo log is empty, and all output durable and published; False if time ran out first, or if
-        everything left waits for a clock.
+        """Waits until the redo log is empty, and all output is durable and published. False if time ran out first, or
+        if all remaining work waits for a clock.
         """
         while not self.core.empty or self._redone is not None:
             if self.clock.monotonic() >= deadline or self.core.waits_for_time:
@@ -139,7 +139,7 @@ class SlotShell:
         return True
 
     async def witnessed(self, deadline: float) -> bool:
-        """Waits until the witness has all durable output, and the copy shows it; False if time ran out first."""
+        """Waits until the witness has all durable output, and the copy shows it. False if time ran out first."""
         while not (await self.extend_witness() and (self.shipping is None or self.shipping.told)):
             if self.clock.monotonic() >= deadline:
                 return False
@@ -147,7 +147,7 @@ class SlotShell:
         return True
 
     async def begin_witness(self) -> None:
-        """Waits until there is a witness; without one, all durable output is shown."""
+        """Waits until the slot has a witness: without one, all durable output is published."""
         while self.witness is not None and not self.witness.end:
             await self.extend_witness()
             if not self.witness.end:
@@ -163,9 +163,9 @@ class SlotShell:
         await self.extend_witness()
 
     async def extend_witness(self) -> bool:
-        """Extends the witness over all output that is durable and in the copy, and shows it (rules 6 and 14).
+        """Extends the witness over all output that is durable and in the copy, and publishes it (rules 6 and 14).
 
-        False if the registry did not answer, or the copy lacks something.
+        Returns False if the registry did not answer, or the copy lacks something.
         """
         keeper = self.witness
         if keeper is None:
@@ -186,7 +186,7 @@ class SlotShell:
             return whole == durable
 
     async def finish_cleared(self) -> int:
-        """Makes rolled and cleared files final; returns their number."""
+        """Makes rolled and cleared files final. Returns their number."""
         async with self._finishing:  # a concurrent caller then finds nothing left
             names = self.store.cleared()
             for name in names:
@@ -195,7 +195,7 @@ class SlotShell:
             return len(names)
 
     async def close(self) -> None:
-        """Ends the tasks and threads; unfinished work stays in the redo log. Open calls get no answer."""
+        """Ends the tasks and threads. Unfinished work stays in the redo log; open calls get no answer."""
         await end([*self._tasks, *self._inserts])
         for pool in self._pools:
             await asyncio.to_thread(pool.shutdown)
@@ -252,9 +252,7 @@ class SlotShell:
         self._progress.set()
 
     def _tell_early(self) -> None:
-        """Logs once while there are early rows: rows logged before the clock was set back wait until it
-        catches up.
-        """
+        """Warns once of early rows: rows logged before the clock was set back wait until it catches up."""
         early = self.core.early
         if early and not self._told_early:
             log.warning(
@@ -351,7 +349,7 @@ class SlotShell:
         await asyncio.get_running_loop().run_in_executor(self._pools[pool], self._unless_ended, work, *args)
 
     def _unless_ended(self, work: Callable[..., None], *args: Any) -> None:
-        """Runs the work unless the slot has failed: after a failed sync no later one can be trusted (rule 7)."""
+        """Runs ``work`` unless the slot has failed: after a failed sync no later sync can be trusted (rule 7)."""
         if self._ended:
             raise OSError(self._failure or "the slot has failed before")  # the first failure names the cause
         try:
@@ -365,7 +363,7 @@ class SlotShell:
         self.end_process(reason)
 
     async def _guarded(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        """Ends the process after a failed write or sync (rule 7), or a bug; the next start redoes the work."""
+        """Runs ``work``. Ends the process after a failed write or sync (rule 7) or a bug: a start redoes it."""
         try:
             await work(*args)
         except OSError as error:

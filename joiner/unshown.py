@@ -1,4 +1,4 @@
-"""Event times of written records not yet shown to readers. Pure.
+"""Tracks event times of written records that are not yet published. Pure.
 
 A write is synced, then the registry's witness is extended over it (and over the part in the output's copy), and then
 the length is published: only then is a record shown.
@@ -26,12 +26,12 @@ class Unshown:
         return min((time_ns for _, time_ns in (*self.written, *self._synced)), default=NEVER_NS)
 
     def found(self, end: Witness, shown: Witness) -> None:
-        """Notes output that a start found: its end, and the part already shown."""
+        """Notes output that was found at a start: its end, and the part already shown."""
         self._synced.append((end, ANY_NS))
         self.shown(shown)
 
     def synced(self, upto: int, end: Witness) -> None:
-        """Notes that the writes up to this one are durable, and that the durable output ends here."""
+        """Notes that writes up to number ``upto`` are durable, and that the durable output ends at ``end``."""
         oldest_ns = NEVER_NS
         while self.written and self.written[0][0] <= upto:
             oldest_ns = min(oldest_ns, self.written.popleft()[1])
@@ -40,7 +40,7 @@ class Unshown:
             self.shown(self._shown)
 
     def shown(self, to: Witness) -> None:
-        """Notes that everything durable before ``to`` is shown, even if its sync is reported here only later."""
+        """Notes that all durable output before ``to`` is shown, even if its sync is reported later."""
         self._shown = to
         while self._synced and covers(to, self._synced[0][0]):
             self._synced.popleft()

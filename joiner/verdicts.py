@@ -63,7 +63,7 @@ ABSENT_REASON = "no primary event has this key"
 
 @dataclass(slots=True)
 class Decided:
-    """The part of a batch to register; rows without a kind have their outcome already."""
+    """A decided batch. Rows with a kind are to be registered; the others have their outcome already."""
 
     outcomes: bytearray  # ``Outcome`` by row
     kinds: bytearray  # ``Kind`` by row; 0 means not registered now
@@ -96,7 +96,7 @@ class Decided:
         self.undone[row] = primary
 
     def withhold_unmatched(self) -> None:
-        """Makes events that would be unmatched wait, as if the primary logs had not been read yet."""
+        """Makes events wait that would be unmatched, as if the primary logs had not been read yet."""
         withheld = {row for row in self.undone if self.kinds[row] == Kind.UNMATCHED}
         for row in withheld | {row for row, first in self.repeats.items() if first in withheld}:
             self.kinds[row], self.outcomes[row] = 0, Outcome.NOT_YET
@@ -112,7 +112,7 @@ class Decided:
 
 
 class LooksUp(Protocol):
-    """The interface of event stores needed for decisions (see api.EventStore)."""
+    """The part of api.EventStore that decisions need."""
 
     async def look_up(
         self, keys: Sequence[bytes], as_of: Sequence[int], times: Sequence[int] | None = None
@@ -137,7 +137,7 @@ class Judge:
         self, events: Events, found: EventLookUps, outstanding: Collection[bytes], early: Collection[bytes] = ()
     ) -> Decided:
         """Decides each event. ``outstanding``: digests being registered, which are not registered again. ``early``:
-        those of them that wait for the registry's clock.
+        the outstanding digests that wait for the registry's clock.
 
         Raises AdapterError if the adapter's ``join_columns`` differs from ``join``.
         """
@@ -216,9 +216,9 @@ class Judge:
         return decided
 
     def inline(self, events: Events, decided: Decided) -> None:
-        """Fills in unmatched events that go among joined ones: the last step, after ``settle_mismatched``.
+        """Fills in the lines of unmatched events that go to ``joined``. Call it last, after ``settle_mismatched``.
 
-        One whose payload is unavailable is rejected, as it would be with a primary event.
+        Rejects an event whose payload is unavailable, as if it had a primary event.
         """
         adapter = self._adapter
         rows = [row for row in decided.undone if decided.kinds[row] == Kind.UNMATCHED]
@@ -248,7 +248,7 @@ class Judge:
         at_record: list[int],
         records: Records,
     ) -> tuple[list[int], list[int]]:
-        """Returns the rows to join, by the join's rule for keys with several primary records."""
+        """Returns the rows to join, after applying the join's rule for keys with several primary records."""
         decided.ambiguous = [row for row in rows if row in others]
         if self._adapter.primary_duplicates != "reject":
             return rows, at_record
@@ -265,11 +265,11 @@ class Judge:
     def _join(
         self, decided: Decided, guard: Guard, events: Events, rows: list[int], primaries: Records
     ) -> Sequence[int]:
-        """Collects the adapter's result for each pair; ``primaries`` are those of ``rows``. Returns the rows of the
-        joined pairs.
+        """Collects the adapter's result for each pair of ``rows[i]`` and ``primaries[i]``. Returns the rows of joined
+        pairs.
 
-        A row appears once for each of its pairs: filtered or unpaired ones are left out while others are joined, and
-        one that cannot be joined rejects them all.
+        A row appears once for each of its pairs. Filtered or unpaired pairs are omitted if others are joined; a pair
+        that cannot be joined rejects the whole event.
         """
         events = taken(events, rows)
         made = self._payloads(guard, Pairs(events.records, events.of_file(), primaries.records, primaries.of_file()))
@@ -307,7 +307,7 @@ class Judge:
         return [rows[at] for at in kept]
 
     def _payloads(self, guard: Guard, pairs: Pairs) -> Payloads:
-        """Calls the adapter for all pairs at once if possible, and one by one if that fails. Raises AdapterError."""
+        """Calls the adapter for all pairs at once; if that fails, for one at a time. Raises AdapterError."""
         adapter, n, form = self._adapter, len(pairs.foreign), "join_columns"
         made: object = None
         if adapter.defines(form):
@@ -320,7 +320,7 @@ class Judge:
         return made
 
     def _compare_forms(self, guard: Guard, pairs: Pairs, form: str, made: Payloads) -> None:
-        """Raises AdapterError if a pair gives another result when it is joined again, alone."""
+        """Raises AdapterError if a pair has a different result when it is joined again, alone."""
         adapter, faults = self._adapter, made.others
         rows = [at for at in rows_due(adapter, "pairs", len(pairs.foreign)) if not isinstance(faults.get(at), Fault)]
         asked = [Pair._make(column[at] for column in pairs) for at in rows]
@@ -361,7 +361,7 @@ class Judge:
 
 
 def settle_mismatched(events: Events, decided: Decided, read_past_ns: int) -> None:
-    """Treats a store's record with another key as a miss, as far as the primary logs have been read."""
+    """Treats records whose key is not the event's as misses, as of ``read_past_ns``."""
     if not decided.mismatched:
         return
     digests = split_digests(events.digests)
@@ -377,9 +377,9 @@ def settle_mismatched(events: Events, decided: Decided, read_past_ns: int) -> No
 
 
 def tag_of(event: ForeignEvent) -> int:
-    """Returns a tag that distinguishes a reread line from another line with the same id. Made from the record, its
-    offset and its log's name without rotation suffix: a rolled log keeps its tags, and the same line in a copy of the
-    log has another one.
+    """Returns a tag that tells a reread line from another line with the same id. It is computed from the record, its
+    offset and its log's name without rotation suffix: rotation does not change it, and the same line in another log
+    has a different tag.
     """
     return line_tag(event.record, event.offset, event.file.path)
 
@@ -458,14 +458,14 @@ def rows_of(events: Events, decided: Decided, lines: list[bytes], token: int) ->
 
 
 def unregistered(decided: Decided) -> JoinAnswers:
-    """The answers to a batch as decided, before anything of it is registered."""
+    """Returns a batch's answers as decided, before any of its events is registered."""
     n = len(decided.outcomes)
     verdicts = replace(Verdicts.plain(np.frombuffer(decided.outcomes, np.uint8)), reasons=decided.reasons)
     return JoinAnswers(verdicts, np.zeros(n, np.bool_), ambiguous=decided.ambiguous, unpaired=decided.unpaired)
 
 
 def merge_reply(events: Events, decided: Decided, reply: Reply, datacentre: str) -> JoinAnswers:
-    """The answers to a batch: earlier decisions, and the outcomes of the registered rows."""
+    """Returns a batch's answers: the outcomes of registered rows, and the decisions on the others."""
     order, verdicts = decided.order(), reply.verdicts
     if verdicts.says(Outcome.RETRY):
         for row in order[verdicts.outcomes == Outcome.RETRY].tolist():
@@ -482,9 +482,7 @@ def merge_reply(events: Events, decided: Decided, reply: Reply, datacentre: str)
 
 
 def _with_repeats(events: Events, decided: Decided, verdicts: Verdicts, same_line: Mask, datacentre: str) -> Verdicts:
-    """Answers repeated ids of one batch by the first one's outcome: taken, or the same. Sets their rows of
-    ``same_line``.
-    """
+    """Answers ids repeated in a batch by the first one's outcome: taken, or the same. Sets their ``same_line``."""
     repeats = np.array(list(decided.repeats), np.intp)
     firsts = np.array(list(decided.repeats.values()), np.intp)
     first = verdicts.take(firsts)

@@ -1,4 +1,4 @@
-"""Batches as the columns of joiner.proto, and back: pure. Integers are little-endian."""
+"""Converts batches to the columns of joiner.proto, and back. Pure. Integers are little-endian."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def request(join: str, events: Events) -> pb.JoinRequest:
 
 
 def asked(message: pb.JoinRequest) -> Events:
-    """Decodes the batch. Raises WireError."""
+    """Decodes a batch. Raises WireError."""
     n = len(message.ids)
     if n > EVENTS_MAX:
         raise WireError(f"{n} events, but at most {EVENTS_MAX} are allowed")
@@ -98,7 +98,7 @@ def reply(answers: JoinAnswers) -> pb.JoinReply:
 
 
 def answered(message: pb.JoinReply, n: int) -> JoinAnswers:
-    """The answers to n events. Raises WireError."""
+    """Decodes the answers to ``n`` events. Raises WireError."""
     if len(message.outcomes) != n or len(message.reasons) != len(message.reason_of):
         raise WireError(f"{len(message.outcomes)} outcomes for {n} events")
     if any(row >= n for row in (*message.owner_of, *message.reason_of, *message.ambiguous, *message.unpaired)):
@@ -148,7 +148,7 @@ def _column(data: bytes, dtype: str, n: int, name: str) -> npt.NDArray[Any]:
 
 
 def _text(text: str) -> str:
-    """Converts a file name that is not UTF-8, as protobuf strings must be, to the form shown in the output."""
+    """Converts a file name to UTF-8, as protobuf requires, in the form shown in the output."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,1 +1,1 @@
-"""Reading foreign logs again: of a time range an operator asks for, and of ids that the registry gave up."""
+"""Rereads foreign logs: for a time range an operator requests, and for ids that the registry gave up."""

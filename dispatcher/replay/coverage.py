@@ -1,11 +1,11 @@
-"""Records the times of events in each part of a log, to find an event again without reading everything.
+"""Records the range of event times in each part of a log, to find an event again without reading everything.
 
 A log is divided into chunks of CHUNK_BYTES (uncompressed, counted from its first byte: rotation and compression
 change nothing). For each chunk the state keeps the least and the greatest event time of the records that were read
-there, committed together with the offset that passes them. Times are rounded outwards to GRAIN_NS, so that a growing
-log does not cause a write to the table at every commit. Ranges may be too wide, which costs a useless read of a
-chunk, but never too narrow: a chunk before the log's offset without a row was skipped, or read by a version that kept
-none, and may hold anything; one with an unknown part has a row as wide as time (``unknown_from``).
+there, committed together with the offset that moves past them. Times are rounded outwards to GRAIN_NS, so that a
+growing log does not cause a write to the table at every commit. A range may be too wide, which costs a useless read
+of the chunk, but never too narrow: a chunk before the log's offset without a row was skipped, or read by a version
+that kept none, and may hold anything; a chunk with an unknown part has an unbounded range (``unknown_from``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MIN_NS, MAX_NS = -(2**63), 2**63 - 1
 
 
 class Span(NamedTuple):
-    """A part of a log that was read, and its events' times, ns UTC; MAX_NS and MIN_NS if it has none."""
+    """A part of a log that was read, and its range of event times, ns UTC; (MAX_NS, MIN_NS) if it has no events."""
 
     identity: str
     begin: int
@@ -40,7 +40,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Records that begin at or after ``begin`` and before ``end``. Times: those of its events, or a wider range."""
+    """Records that begin in [``begin``, ``end``) of a log. Times: the range of its events' times, or a wider one."""
 
     identity: str
     begin: int
@@ -57,7 +57,7 @@ def unknown_from(identity: str, offset: int) -> Span:
 
 
 class Coverage:
-    """Writes the coverage of commits. One for each open state; it remembers its last writes."""
+    """Writes coverage together with commits. One object per open state: it remembers its last writes."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int, int]] = {}  # identity -> a chunk, times that its row covers
@@ -100,9 +100,9 @@ def read_up_to(db: sqlite3.Connection) -> list[LogPosition]:
 
 
 def chunks_between(db: sqlite3.Connection, positions: Iterable[LogPosition], from_ns: int, to_ns: int) -> list[Chunk]:
-    """Returns chunks of these logs, up to their positions, that may hold events with ``from_ns`` <= time < ``to_ns``.
+    """Returns chunks of these logs, up to their positions, that may hold event times in [``from_ns``, ``to_ns``).
 
-    They are in the order of each log. Raises sqlite3.Error.
+    They are in order within each log. Raises sqlite3.Error.
     """
     rows: dict[str, list[tuple[int, int, int]]] = {}
     overlapping = "SELECT identity, chunk, oldest_ns, newest_ns FROM covered WHERE oldest_ns < ? AND newest_ns >= ?"
@@ -137,16 +137,16 @@ def holding(chunks: Sequence[Chunk], times: I64) -> list[Chunk]:
 
 
 def too_many(db: sqlite3.Connection) -> bool:
-    """True if the table is above its bound. Raises sqlite3.Error."""
+    """True if the table has more rows than its limit. Raises sqlite3.Error."""
     (count,) = db.execute("SELECT count(*) FROM covered").fetchone()
     return bool(count > COVERED_MAX)
 
 
 def rows_of_gone(db: sqlite3.Connection, live: Container[str]) -> list[tuple[str, tuple[str, int]]]:
-    """Drops the rows of logs that are not ``live``: SQL and its arguments. Raises sqlite3.Error.
+    """Returns statements (SQL, arguments) that drop the rows of logs that are not ``live``. Raises sqlite3.Error.
 
-    The newest row of a log stays: if the log comes back and grows, its last chunk was read in part, and earlier
-    chunks are searched regardless of time.
+    A log's newest row is kept: if the log returns and grows, that chunk was read in part. Earlier chunks are then
+    searched regardless of time.
     """
     newest = db.execute("SELECT identity, max(chunk) FROM covered GROUP BY identity").fetchall()
     delete = "DELETE FROM covered WHERE identity = ? AND chunk < ?"

@@ -1,4 +1,4 @@
-"""Reads chunks of logs again, wherever their files are now. Files are found and read in a thread."""
+"""Rereads chunks of logs, even if the files were renamed. Files are found and read in a thread."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ CANDIDATES_MAX = 16  # most logs tried that begin with the same record and were 
 
 class Reads(Protocol):
     async def blocks(self, chunk: Chunk) -> list[Block] | None:
-        """Returns the records that begin in the chunk; ``None`` if no file holds this log now. Raises OSError."""
+        """Returns the records that begin in the chunk, or ``None`` if no file holds this log now. Raises OSError."""
 
     async def live(self) -> set[str]:
         """Returns identities of existing logs. Raises OSError."""
 
     async def rest(self) -> None:
-        """Closes files until the next read."""
+        """Closes open files; the next read opens them again."""
 
 
 @dataclass(eq=False)
 class LogFiles:
-    """Implements ``Reads`` for a directory of logs. Callers take turns."""
+    """Implements ``Reads`` for a directory of logs. Serialises its callers."""
 
     directory: Path
     patterns: Sequence[str]
@@ -93,7 +93,7 @@ class LogFiles:
         )
 
     def _source(self, chunk: Chunk) -> tuple[LogFound, Source] | None:
-        """Opens the log's file and checks that it still holds this log."""
+        """Opens the log's file; ``None`` if no file holds this log any more."""
         identity = chunk.identity
         if self._open is not None:
             name, log, source = self._open
@@ -134,16 +134,16 @@ class LogFiles:
 
 
 def _is_proved(source: Source, chunk: Chunk) -> bool:
-    """Returns False if other bytes precede the position up to which the chunk's log was read."""
+    """False if the bytes before the position to which the log was read are no longer the ones read."""
     front = min(PROOF_BYTES, chunk.read_to)
     return not chunk.proof or proof_of(source.read(chunk.read_to - front, front)) == chunk.proof
 
 
 def records_between(source: Source, data_start: int, begin: int, end: int, max_record: int) -> Iterator[ReadBytes]:
-    """Yields the whole records that begin in a part of a log; sequentially, as compressed files require.
+    """Yields the whole records that begin in [``begin``, ``end``). Reads sequentially, as compressed files require.
 
-    Records longer than ``max_record`` are left out, since the follower leaves them to be rejected. A last line
-    without a line end gets one.
+    Omits records longer than ``max_record``: they were rejected when first read. A last line without a line end gets
+    one.
     """
     at = _line_begin(source, max(begin, data_start), data_start)
     while at is not None and at < end:

@@ -1,9 +1,9 @@
-"""Dispatches events again that were read and counted before.
+"""Redispatches events that were read and counted before.
 
-They are in separate stretches, which no log's offset waits for and which never become rows: they are held here until
-each has its verdict, and their sender keeps a durable record of the work. So a crash costs only their attempts. The
-ledger counts them as ``reread``, regardless of the new outcome: it already has each line's first outcome, and a line
-counted twice would unbalance it.
+They are in separate stretches, for which no log's offset waits, and never become rows of the retry store: they stay
+here until each has its verdict, and the code that sends them keeps a durable record of the work. So a crash loses
+only attempts. The ledger counts them as ``reread`` regardless of their new outcome: it already has each line's first
+outcome, and counting a line twice would unbalance it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REDISPATCHED_MAX = 50_000  # events in flight at a time: some 45 MB with records
 
 @dataclass(eq=False)
 class Redispatcher:
-    """Passes events to the intake and tracks those in flight."""
+    """Passes events to the intake, and tracks the ones without a verdict."""
 
     intake: Intake
     clock: Clock
@@ -35,7 +35,7 @@ class Redispatcher:
         return sum(each.left for each in self._stretches) < REDISPATCHED_MAX
 
     def send(self, events: Events, first_read_ns: int) -> Stretch:
-        """Sends events again; returns their stretch, with none left once done. ``first_read_ns``: patience begins."""
+        """Sends events; ``left`` of their stretch is 0 once done. ``first_read_ns``: when patience begins."""
         stretch = self.intake.redispatch(events, first_read_ns, self.clock.monotonic())
         self._stretches.append(stretch)
         self.wake()

@@ -1,12 +1,11 @@
 """Dispatches ids that the registry gave up (protocol rule 14): in every datacentre that still has the log.
 
 The registry's list of reopened ids is read periodically, from the beginning each time: the list itself is the durable
-record of the work, so a crash loses nothing. Only the time when an id was first seen there is remembered; its
-patience counts from then. An id leaves the list once it is registered with its new generation. Its
-event is found by its digest, first in the chunks that may hold its registered event time, and once in all, as a log
-here may have the id with another time. An id that is in no log read here is searched for again later, more
-and more seldom; it stays on the list, and is reported if no dispatcher of this datacentre has found it: its input may
-be lost permanently, or exist only in another datacentre.
+record of the work, so a crash loses nothing. The state remembers only when an id was first seen there, which is when
+its patience begins. An id leaves the list once it is registered with its new generation. Its event is found by
+digest: first in chunks that may hold its registered event time, then once in all chunks, as a log here may give the
+id another time. An id that is in no log here stays on the list and is searched for again, at growing intervals. It is
+reported if no dispatcher of this datacentre has found it: its input may be lost, or exist only in another datacentre.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ REMEMBERED_MAX = 100_000
 
 
 class Id(NamedTuple):
-    """An id on the list. ``tag``: that of the line that was registered before."""
+    """An id on the list. ``tag``: ``line_tag`` of the line that was registered before."""
 
     digest: bytes
     generation: int
@@ -66,7 +65,7 @@ class Id(NamedTuple):
 
 @dataclass(slots=True)
 class _Missing:
-    """The next search for an id that was not found; in monotonic seconds."""
+    """When to search again for an id that was not found; monotonic seconds."""
 
     next_s: float
     tries: int
@@ -74,7 +73,7 @@ class _Missing:
 
 @dataclass(eq=False)
 class Reopened:
-    """Dispatches the ids that the registry gave up. One for each dispatcher; ``run`` it until cancelled."""
+    """Dispatches ids that the registry gave up. One object per dispatcher; ``run`` it until cancelled."""
 
     state: State
     registry: Recovery
@@ -155,7 +154,7 @@ class Reopened:
 
     # -- some of its ids -------------------------------------------------------------------------------------------
     async def _take(self, ids: Sequence[Id]) -> int:
-        """Sends ids that are not in flight. Returns how many of all are in no log here."""
+        """Sends the listed ids that are not in flight. Returns how many of ``ids`` are in no log here."""
         self._count_done()
         now = self.clock.monotonic()
         wanted = [each for each in ids if each.name not in self._sent and self._is_due(each, now)]
@@ -189,7 +188,7 @@ class Reopened:
         return known is None or known.next_s <= now
 
     def _since(self, wanted: Sequence[Id]) -> Mapping[tuple[bytes, int], int]:
-        """Returns when each was first seen on the list, wall clock in ns; new ones are first seen now."""
+        """Returns when each id was first seen on the list, wall clock in ns; notes new ones as seen now."""
         db = self.state.database
         known = {}
         for each in wanted:
@@ -221,7 +220,7 @@ class Reopened:
     async def _find(self, wanted: Mapping[bytes, Id]) -> Mapping[bytes, ForeignEvent]:
         """Returns the event of each digest that is in a log here.
 
-        Of several lines with one id, the one registered before if it exists; else any.
+        If several lines have an id, prefers the line registered before.
         """
         times = np.array([each.event_time_ns for each in wanted.values()], np.int64)
         positions = read_up_to(self.state.database)
@@ -272,7 +271,7 @@ def _ids(page: EntryPage) -> Iterator[Id]:
 
 
 def _rows_of(digests: bytes, looked: U64, wanted: Mapping[bytes, Id]) -> RowIndexes:
-    """Returns the rows of wanted digests in a column. ``looked``: the sorted first words of the wanted ones."""
+    """Returns the rows of ``digests`` that are wanted. ``looked``: the first words of the wanted digests, sorted."""
     words = np.frombuffer(digests, "<u8")[::2]
     at = np.minimum(np.searchsorted(looked, words), len(looked) - 1)
     rows = np.flatnonzero(looked[at] == words).tolist()

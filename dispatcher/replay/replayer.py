@@ -1,8 +1,8 @@
-"""Executes requests to dispatch a time range again (``requests``), alongside fresh events.
+"""Executes requests to replay a time range (``requests``), alongside fresh events.
 
 Each log that may hold events of the range (``coverage``) is read again, chunk by chunk. Events that the registry
-knows are done; the others go to a joiner (``redispatch``). A log's position moves over the chunks at its front whose
-events all have a verdict, in one transaction with the ledger's counts for them. Work is paced: it takes at most SHARE
+knows are done; the others go to a joiner (``redispatch``). A replay's position in a log moves past its first chunks
+once all their events have a verdict, in one transaction with their counts in the ledger. Replays take at most SHARE
 of the time, so that fresh events keep their latency.
 """
 
@@ -60,7 +60,7 @@ class _Work:
 
 @dataclass(eq=False)
 class Replayer:
-    """Executes replays. One for each dispatcher that has them; ``run`` it until cancelled."""
+    """Executes one dispatcher's replays. ``run`` it until cancelled."""
 
     counting: Counting
     state: State
@@ -95,7 +95,7 @@ class Replayer:
 
     # -- requests --------------------------------------------------------------------------------------------------
     def _look(self, now: float) -> None:
-        """Starts the oldest request that is not done, and drops one that was cancelled."""
+        """Starts the oldest unfinished request, and stops one that was cancelled."""
         if now < self._next_look:
             return
         self._next_look = now + LOOK_S
@@ -126,7 +126,7 @@ class Replayer:
 
     # -- reading ---------------------------------------------------------------------------------------------------
     async def _read_next(self, request: requests.Request) -> bool:
-        """Reads another chunk, if there is one and room for its events. Returns True if there was."""
+        """Reads the next chunk, if there is one and room for its events. Returns True if it read one."""
         if not self._parts or len(self._works) >= CHUNKS_MAX or not self.redispatcher.room():
             return False
         part = self._parts[0]
@@ -166,7 +166,7 @@ class Replayer:
         return deque(chunk for chunk in found if part.at < chunk.end and chunk.begin < part.stop)
 
     async def _take(self, work: _Work, block: Block, request: requests.Request) -> None:
-        """Asks the registry about the events of the range, and sends those that it does not know."""
+        """Looks up a block's events in the range, and sends those that the registry does not know."""
         events = self.rules.events(block)
         inside = (events.times >= request.from_ns) & (events.times < request.to_ns)
         events = events.take(np.flatnonzero(inside))
@@ -191,7 +191,7 @@ class Replayer:
 
     # -- committing ------------------------------------------------------------------------------------------------
     def _commit(self) -> bool:
-        """Moves each log over the finished chunks at its front. Returns True if the request is done."""
+        """Moves each log's position past its first finished chunks. Returns True if the request is done."""
         request = self._request
         if request is None:
             return False

@@ -1,11 +1,10 @@
-"""Requests to dispatch a time range again, durable in the dispatcher's state, and their progress.
+"""Requests to replay a time range, kept in the dispatcher's state, and their progress.
 
-A command adds a row; the dispatcher finds it, even if it was already running, and notes the logs concerned (``plan``)
-and the progress in each: everything before that offset has a verdict. A crash loses only events in flight, which are
+A command adds a row. The dispatcher finds it, even while running, and records the logs concerned (``plan``) and its
+progress in each: all events before that offset have a verdict. A crash loses only events in flight, which are
 dispatched again.
 
-The database accepts changes from several processes; the dispatcher's lock is not needed, because only the dispatcher
-acts on a request's row.
+A command needs only SQLite's locking, not the dispatcher's lock, because only the dispatcher acts on a request's row.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ class Step(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Events with ``from_ns`` <= event time < ``to_ns`` in logs whose path matches.
+    """A replay of event times in [``from_ns``, ``to_ns``) in logs whose path matches.
 
-    Patience counts from the request, as the events were read before.
+    Patience counts from the time of the request.
     """
 
     number: int
@@ -58,7 +57,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A request's progress in one log. ``at``: everything before has a verdict. Offsets are of uncompressed bytes."""
+    """A request's progress in one log. Events before ``at`` have a verdict. Offsets count uncompressed bytes."""
 
     identity: str
     path: str
@@ -72,8 +71,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A request and its logs; none before the dispatcher has started it. ``events``, ``known``: sums over all
-    parts."""
+    """A request and its logs, none until a dispatcher has started it. ``events``, ``known``: sums over ``parts``."""
 
     request: Request
     parts: Sequence[Part]
@@ -140,7 +138,7 @@ def plan(request: Request, chunks: Iterable[Chunk], paths: dict[str, str]) -> li
 
 
 def planned(number: int, some: Iterable[Part]) -> list[Statement]:
-    """Starts a request, with its parts; does nothing to one that was cancelled in the meantime."""
+    """Returns statements that start a request with these parts, unless it has been cancelled meanwhile."""
     insert = "INSERT OR REPLACE INTO replay_logs VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0)"
     rows: list[Statement] = [
         (insert, (number, part.identity, part.path, part.begin, part.at, part.stop, Step.RUNNING)) for part in some
@@ -165,7 +163,7 @@ def ended(number: int, now_ns: int) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The part of one log that would be read again. ``there``: True if it has a file now."""
+    """The part of one log that a replay would read. ``there``: True if a file of it exists."""
 
     path: str
     bytes: int
@@ -175,7 +173,7 @@ class Preview:
 def preview(
     state: Path, from_ns: int, to_ns: int, pattern: str, find: Callable[[], Mapping[str, LogFound]]
 ) -> list[Preview]:
-    """Returns what a replay would read; changes nothing.
+    """Returns the parts of logs that a replay would read; changes nothing.
 
     ``find``: returns the existing logs. Raises StateError, OSError.
     """
@@ -197,7 +195,7 @@ def preview(
 
 
 def ask(state: Path, from_ns: int, to_ns: int, pattern: str, now_ns: int) -> int:
-    """Requests a replay of all dispatchers under one number, and returns that. Raises StateError."""
+    """Requests a replay from all dispatchers, and returns its number. Raises StateError."""
     with ExitStack() as stack:
         files = _there(state)
         each = [stack.enter_context(opened_file(file, "rw")) for file in files]
@@ -241,7 +239,7 @@ def _there(state: Path) -> list[Path]:
 
 
 def _united(found: Sequence[tuple[Request, Sequence[Part]]]) -> Progress:
-    """Combines the progress of several dispatchers with one request: done when all are."""
+    """Combines several dispatchers' progress on one request: it is done when all are."""
     steps = {request.step for request, _ in found}
     step = next(iter(steps)) if len(steps) == 1 else Step.CANCELLED if Step.CANCELLED in steps else Step.RUNNING
     request = replace(found[0][0], step=step, ended_ns=max(each.ended_ns for each, _ in found))

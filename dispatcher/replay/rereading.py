@@ -1,4 +1,4 @@
-"""Tasks that read logs again, apart from their ends: for requested replays, and for ids that the registry gave up."""
+"""Tasks that reread logs: for requested replays, and for ids that the registry gave up."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Run = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def tidy(state: State, reads: Reads) -> None:
-    """Drops rows of logs that are gone when there are too many; runs until cancelled. Raises StateError."""
+    """Drops coverage of logs that are gone when the table is too large, until cancelled. Raises StateError."""
     while True:
         if too_many(state.database):
             try:
@@ -40,7 +40,7 @@ async def tidy(state: State, reads: Reads) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Places to read. ``registry`` is ``None`` if there is no registry that can give ids up."""
+    """Sources for rereading. ``registry`` is ``None`` if no registry can give ids up."""
 
     reads: Reads
     registry: Recovery | None = None
@@ -55,9 +55,9 @@ def rereading(
     wake: Callable[[], None],
     sources: Sources,
 ) -> tuple[list[Run], Reopened | None]:
-    """Returns the tasks to run concurrently until cancelled, which raise StateError, and the reader of reopened ids.
+    """Returns (tasks to run until cancelled, which may raise StateError; the reader of reopened ids).
 
-    ``wake`` tells the engine's loop that there is something to send.
+    ``wake`` tells the engine's loop that there are events to send.
     """
     reads, rules, redispatcher = sources.reads, core.intake.rules, Redispatcher(core.intake, clock, wake)
     replayer = Replayer(core.counting, state, look_ups, reads, redispatcher, clock, rules)

@@ -1,1 +1,1 @@
-"""CacheEventStore as separate processes, with keys spread over them by consistent hashing (paper, section 3.4.1)."""
+"""Cache nodes: the cache in separate processes, with keys spread by consistent hashing (paper, section 3.4.1)."""

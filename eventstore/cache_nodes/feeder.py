@@ -1,5 +1,5 @@
-"""Feeds cache nodes: splits a block by owner (by columns, nothing is parsed), queues, and sends from a thread per
-node.
+"""Feeds cache nodes: splits blocks by owning node without parsing records, queues the pieces, and sends them from a
+thread per node.
 
 A queue is bounded in bytes; if a node falls behind, the oldest pieces are dropped.
 """
@@ -41,10 +41,10 @@ OPTIONS = (*wire.CACHE.sizes, *back_off(100, 1000))
 def split_by_owner(
     ring: HashRing, identity: str, file: LogFile, offset: int, data: bytes, hashes: U64, starts: I64
 ) -> Iterator[tuple[str, Piece]]:
-    """Yields (node, its records) of a block: ``hashes[i]`` (ascending) is the hash of the key of the record at
+    """Yields (node, the block's records that it owns). ``hashes[i]`` (ascending) is the key hash of the record at
     ``data[starts[i]]``.
 
-    Records keep their order; bytes between them (lines without a key) go with the record before, or are left out.
+    Records keep their order. Lines without a key go with the record before them, or are omitted.
     """
     if not len(hashes):
         return
@@ -76,11 +76,11 @@ def split_by_owner(
 
 @dataclass(eq=False)
 class FeedQueue:
-    """The pieces queued for one node. One thread calls ``put``, one ``take``.
+    """The pieces queued for one node. One thread calls ``put``, another ``take``.
 
-    A node that is a little slower than the reader slows the reader down, by WAIT_SHARE at most; a slower or
-    unreachable one loses the oldest pieces, beyond QUEUE_BYTES_MAX. One that takes nothing costs the reader
-    PATIENCE_SECONDS once.
+    A node slightly slower than the reader slows the reader down, by WAIT_SHARE at most. For a slower or unreachable
+    node, the oldest pieces beyond QUEUE_BYTES_MAX are dropped. A node that takes nothing delays the reader once, by
+    PATIENCE_SECONDS.
     """
 
     bytes_max: int = QUEUE_BYTES_MAX
@@ -97,7 +97,7 @@ class FeedQueue:
         self.dropped_bytes = 0  # of pieces that the node never received
 
     def put(self, piece: Piece) -> None:
-        """Adds a piece; the class describes a full queue."""
+        """Adds a piece. If the queue is full, waits or drops pieces, as the class describes."""
         with self._changed:
             if self._over(piece) and not self._away:
                 self._wait_for_room(piece)
@@ -122,7 +122,7 @@ class FeedQueue:
             self._credit_s = 0.0
 
     def take(self) -> Sequence[Piece]:
-        """Returns the oldest pieces, waiting for at least one; empty once the queue is closed."""
+        """Waits for at least one piece, and removes and returns the oldest ones; none once the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._pieces or self._closed)
             batch: list[Piece] = []
@@ -174,8 +174,8 @@ class FeedQueue:
 class Feeder:
     """Sends a node's pieces, one feed at a time, so that they arrive in order.
 
-    A feed whose answer was lost is sent again: then the node holds its records twice, which costs memory until
-    eviction but changes no answer.
+    A feed whose answer is lost is sent again. The node may then hold records twice, which costs memory until eviction
+    but changes no answer.
     """
 
     def __init__(self, address: str, source: bytes, to: Towards | None, name: str) -> None:
@@ -189,7 +189,7 @@ class Feeder:
         self._thread.start()
 
     def put(self, piece: Piece) -> None:
-        """Called on the reader's thread; may wait, as FeedQueue.put does."""
+        """Queues a piece. Call it on the reader's thread; may wait like FeedQueue.put."""
         if piece.size > FEED_BYTES_MAX:
             self.queue.lost([piece])
         else:

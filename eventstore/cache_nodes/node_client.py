@@ -1,9 +1,9 @@
 """Asks cache nodes: one node, or several for one look-up.
 
-``NodeHealth`` (pure) decides how long to wait for a node and when to leave it alone: a look-up that has waited longer
-than HEDGE_FACTOR times the p95 of recent answers also goes to the logs, and the first answer counts. The delay is
-kept between HEDGE_SECONDS_MIN and _MAX, as a slow node raises its own p95. A node that failed FAILURES_MAX
-times in a row is not asked at all for a while; then a single request tries it.
+``NodeHealth`` (pure) decides how long to wait for a node and whether to ask it. A look-up that has waited longer than
+HEDGE_FACTOR times the p95 of recent answers also goes to the logs, and the first answer counts. This delay is kept
+between HEDGE_SECONDS_MIN and _MAX, because a slow node raises its own p95. A node that failed FAILURES_MAX times in a
+row is not asked for a while; then a single request tries it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REST = BackOff(first=0.5, most=5.0)  # pauses while the node keeps failing
 
 
 class NodeHealth:
-    """The hedging delay and back-off of one node. For one thread."""
+    """The hedging delay and back-off of one node. Not thread-safe."""
 
     def __init__(self) -> None:
         self._took: deque[float] = deque(maxlen=WINDOW)
@@ -50,7 +50,7 @@ class NodeHealth:
         return self._rests > 0
 
     def may_ask(self, now: float) -> bool:
-        """True if the node may be asked. While it rests, that is once per rest period: a single request tries it."""
+        """True if the node may be asked. While it rests, a single request per rest period may try it."""
         if not self._rests:
             return True
         if now < self._rest_until:
@@ -96,7 +96,7 @@ class NodeClient:
         return self._in_flight < IN_FLIGHT_MAX and self.pace.may_ask(self._monotonic())
 
     async def find(self, hashes: U64, rows: I64) -> FoundRecords:
-        """The node's records under these hashes, for the caller's rows. Empty if it fails: then the logs answer."""
+        """Returns the node's records under these hashes, for ``rows``; empty if it fails: the logs then answer."""
         began = self._monotonic()
         self._in_flight += 1
         try:
@@ -133,15 +133,15 @@ class Asked:
         self.hedge_s = max((node.pace.hedge_s for node, _, _ in questions), default=0.0)
 
     async def complete(self, timeout: float | None = None) -> bool:
-        """Waits until all nodes have answered or failed; False if that takes longer."""
+        """Waits until all nodes have answered or failed. False if that takes longer than ``timeout`` seconds."""
         if not self._tasks:
             return True
         return not (await asyncio.wait(self._tasks, timeout=timeout))[1]
 
     def located(self) -> list[FoundRecords]:
-        """The records found by each node that has answered."""
+        """Returns the records found, for each node that has answered."""
         return [task.result() for task in self._tasks if task.done() and not task.cancelled()]
 
     async def leave(self) -> None:
-        """Stops waiting; late answers still count in the p95."""
+        """Stops waiting. Late answers still count towards the p95."""
         await self.complete()

@@ -1,11 +1,10 @@
 """The cache nodes of one join: their list, their feeds, and the owner of each key.
 
 The ring is replaced as a whole when the configuration changes. For PREVIOUS_SECONDS both the new and the former owner
-of a key are asked: the former one still has its records, so a growing ring stays warm.
+of a key are asked: the former owner still has the records, so a growing ring stays warm.
 
-A look-up asks the nodes first, and the logs too if that takes long (``HedgedLookUps``). The nodes only save reads of
-logs. Answers come from the logs, the file map and some hits (tiered.py) and are right for any number of hits; the
-race only affects their delay.
+A look-up asks the nodes first, and also the logs if that takes long (``HedgedLookUps``). Nodes only save reads of
+logs: answers are right for any set of hits (tiered.py), so the race affects only the delay.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The nodes at one moment. Replaced as one reference: the reader's thread uses it, too."""
+    """The nodes at one moment. Replaced as one reference, since the reader's thread uses it too."""
 
     ring: HashRing = field(default_factory=lambda: HashRing(()))
     nodes: Mapping[str, _Node] = field(default_factory=dict)
@@ -52,7 +51,7 @@ class _View:
 
 
 class FedCache:
-    """The primary reader's cache: the nodes, or the cache of this process while there are none."""
+    """The primary reader's cache: the nodes, or this process's own cache while there are no nodes."""
 
     def __init__(self, own: CacheEventStore, nodes: CacheNodes) -> None:
         self._own = own
@@ -76,10 +75,10 @@ class NodeState:
 
 
 class CacheNodes:
-    """A join's cache nodes, maybe none. Call ``put`` on the reader's thread, all else on one event loop."""
+    """A join's cache nodes, if any. Call ``put`` on the reader's thread, everything else on one event loop."""
 
     def __init__(self, rule: bytes, monotonic: Callable[[], float], to: Towards | None = None) -> None:
-        """``rule``: the store's, see wire.source_of. ``to``: ``None`` means plain text."""
+        """``rule``: see wire.source_of. ``to``: ``None`` means plain text."""
         self._rule = rule
         self._monotonic = monotonic
         self._to = to
@@ -91,7 +90,7 @@ class CacheNodes:
         return len(self._view.ring)
 
     def set_nodes(self, addresses: Mapping[str, str]) -> bool:
-        """Takes the present configuration, name -> host:port; True if it differs from before.
+        """Sets the nodes, name -> host:port. Returns True if they differ from before.
 
         Nodes that stay keep their feeds.
         """
@@ -138,7 +137,7 @@ class CacheNodes:
             view.nodes[name].feeder.put(piece)
 
     def ask(self, hashes: U64) -> Asked:
-        """Asks the owner of each key, and after a change the former owner."""
+        """Asks the owner of each key; after a recent change, the former owner too."""
         from photon.eventstore.cache_nodes.node_client import Asked
 
         view = self._view
@@ -193,7 +192,7 @@ class CacheNodes:
     async def close(self) -> None:
         """Ends feeds and look-ups.
 
-        Call it after the reader has ended, which could otherwise put into closed queues.
+        Call it after the reader has ended, which might otherwise put pieces into closed queues.
         """
         view, self._view = self._view, _View()
         for node in view.nodes.values():

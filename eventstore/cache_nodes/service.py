@@ -1,7 +1,7 @@
 """A cache node: one process of the cache, as a gRPC service.
 
-It knows neither keys nor adapters, so it needs no join's configuration and runs no user's code: records go in under
-the hashes of their keys, and the event store verifies the returned records against the key and the file map.
+It knows neither keys nor adapters, so it needs no join's configuration and runs no user code: records are stored
+under the hashes of their keys, and the event store checks returned records against the key and the file map.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from photon.eventstore.segments import Segment, SegmentCache
 
 
 class CacheNode:
-    """One node's records. Call ``feed`` from one thread; the rest from any."""
+    """One node's records. Call ``feed`` from one thread, other methods from any."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -39,7 +39,7 @@ class CacheNode:
         self._fed_bytes = self._fed_events = 0
 
     def feed(self, source: bytes, segments: Sequence[tuple[Segment, U64, I64]]) -> None:
-        """Stores records. Records of another source replace everything, as their keys have another meaning."""
+        """Stores records. A different ``source`` replaces all records, as its keys have another meaning."""
         if source != self._source:
             with self._lock:
                 self._source = b""
@@ -52,7 +52,7 @@ class CacheNode:
             self._fed_events += sum(segment.entries for segment, _, _ in segments)
 
     def find(self, source: bytes, hashes: U64) -> FoundRecords:
-        """Returns the records under these hashes, unverified; none for another source."""
+        """Returns the records under these hashes, unverified. Empty if the node holds another source."""
         with self._lock:
             same = source == self._source
         located = self._cache.look_up(hashes) if same else NO_RECORDS
@@ -79,7 +79,7 @@ FEEDS_MAX = 2
 
 
 class CacheService:
-    """The handlers, which pass messages to the node and its answers back.
+    """The gRPC handlers of a cache node.
 
     Feeds are processed on a separate thread, so that no look-up waits for an index merge.
     """
@@ -136,8 +136,7 @@ async def serve(
 ) -> None:
     """Serves at ``address`` (host:port or unix:/path) until ``stop``; ``tls``: ``None`` means plain text.
 
-    ``ready(port)`` is called once it serves. Keeps nothing on disk: its records are gone when it returns. Raises
-    CannotListen.
+    ``ready(port)`` is called once it serves. Keeps its records only in memory. Raises CannotListen.
     """
     server, service = await start_server(CacheNode(bytes_max), address, tls)
     try:

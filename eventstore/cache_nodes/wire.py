@@ -1,4 +1,4 @@
-"""Feeds and requests to cache nodes as the columns of eventstore.proto, and back. Pure. Little endian."""
+"""Converts feeds and requests of cache nodes to the columns of eventstore.proto, and back. Pure. Little endian."""
 
 from __future__ import annotations
 
@@ -47,16 +47,17 @@ class NodeCounts(NamedTuple):
 
 
 def source_of(rule: bytes) -> bytes:
-    """The digest of everything that identifies the logs and determines their keys."""
+    """Returns a digest of the rule that identifies the logs and determines their keys."""
     return hashlib.blake2b(rule, digest_size=SOURCE_BYTES).digest()
 
 
 def piece(
     identity: str, file: LogFile, data: Sequence[bytes], hashes: U64, starts: npt.NDArray[np.integer], offsets: U64
 ) -> Piece:
-    """A segment whose records are the ``data``, one part after the other; columns as in eventstore.proto.
+    """Encodes a segment whose records are the concatenated ``data``; columns as in eventstore.proto.
 
-    Written by hand in protobuf's encoding: the records, most of the bytes, are copied once instead of three times.
+    Writes protobuf's encoding by hand, so that the records, most of the bytes, are copied once rather than three
+    times.
     """
     size = sum(map(len, data))
     columns = (
@@ -79,7 +80,7 @@ def _field(number: int, value: bytes) -> bytes:
 
 
 def _head(number: int, size: int) -> bytes:
-    """The encoded head of a field (wire type 2) of ``size`` bytes."""
+    """Returns the encoded head of a field (wire type 2) of ``size`` bytes."""
     out = bytearray((number << 3 | 2,))
     while size > 0x7F:
         out.append(size & 0x7F | 0x80)
@@ -89,7 +90,7 @@ def _head(number: int, size: int) -> bytes:
 
 
 def fed(message: pb.CacheFeed) -> list[tuple[Segment, U64, I64]]:
-    """The segments of a CacheFeed, in the form for SegmentCache.put. Raises WireError."""
+    """Decodes a CacheFeed into the arguments of SegmentCache.put. Raises WireError."""
     _check_source(message.source)
     out = []
     for each in message.segments:
@@ -110,12 +111,12 @@ def fed(message: pb.CacheFeed) -> list[tuple[Segment, U64, I64]]:
 
 
 def find(source: bytes, hashes: U64) -> pb.CacheFind:
-    """A CacheFind of at most HASHES_MAX hashes."""
+    """Encodes a CacheFind of at most HASHES_MAX hashes."""
     return pb.CacheFind(source=source, hashes=hashes.astype("<u8", copy=False).tobytes())
 
 
 def asked(message: pb.CacheFind) -> U64:
-    """The hashes of a CacheFind. Raises WireError."""
+    """Returns the hashes in a CacheFind. Raises WireError."""
     _check_source(message.source)
     if len(message.hashes) % 8 or len(message.hashes) > 8 * HASHES_MAX:
         raise WireError(f"{len(message.hashes)} bytes of hashes; at most {HASHES_MAX} of 8 bytes are allowed")
@@ -123,7 +124,7 @@ def asked(message: pb.CacheFind) -> U64:
 
 
 def found(located: FoundRecords, bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFound:
-    """A CacheFound. Records beyond ``bytes_max`` are left out: misses, which the logs answer."""
+    """Encodes a CacheFound. Omits records beyond ``bytes_max``: the logs answer those."""
     records = located.records
     sizes = np.fromiter(map(len, records.records), "<u4", len(records))
     fit = int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), bytes_max, "right"))
@@ -141,7 +142,7 @@ def found(located: FoundRecords, bytes_max: int = REPLY_BYTES_MAX) -> pb.CacheFo
 
 
 def located(message: pb.CacheFound, rows: I64) -> FoundRecords:
-    """The records found, for the caller's rows: hash i of the request was for row ``rows[i]``. Raises WireError."""
+    """Decodes the records found; hash i of the request was for the caller's row ``rows[i]``. Raises WireError."""
     columns = message.rows, message.log_indexes, message.sizes
     count = len(message.rows) // 4
     if any(len(column) != 4 * count for column in columns) or len(message.offsets) != 8 * count:

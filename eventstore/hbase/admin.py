@@ -1,9 +1,9 @@
-"""Creates the table: split from the start, which only HBase's Thrift 2 server can do.
+"""Creates the table with its regions, which only HBase's Thrift 2 server can do.
 
-Thrift 1, which happybase speaks, creates tables of one region. All its rows would go to one server, and HBase would
-eventually split it at a row of its own choice; but the map treats an unknown region as one that lost everything. So
-Thrift 2 creates the table, with regions at salts and with splitting and merging switched off; if no such server runs,
-``shell_command`` returns the command for HBase's shell.
+Thrift 1, which happybase speaks, creates tables of one region. All rows would go to one server, and HBase would
+eventually split the region at a row of its choice; the map would then treat the new region as one that lost
+everything. So Thrift 2 creates the table, split by salt, with splitting and merging switched off. If no such server
+runs, ``shell_command`` returns the command for HBase's shell.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ATTRIBUTES = {
 
 
 class CannotMakeTable(PhotonError):
-    """The table cannot be created. One line: server, table, and the server's message."""
+    """The table cannot be created. One line with server, table and the server's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableMade:
-    """The present state of the table. ``notes``: differences from the configuration."""
+    """The table's present state. ``notes``: its differences from the configuration."""
 
     table: str
     made: bool

@@ -1,7 +1,7 @@
-"""Photon's interface to HBase: kept small, so that it can be simulated.
+"""Photon's interface to HBase, kept small so that tests can simulate it.
 
-Left out because nothing needs them yet: check_and_mutate and explicit timestamps (Percolator-like transactions). Both
-exist in the Thrift interface: each needs one more method here and in connection.py.
+check_and_mutate and explicit timestamps (for Percolator-like transactions) are omitted, as nothing here needs them.
+Thrift has both: each would take one more method here and in connection.py.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class HBase(Protocol):
     """An HBase cluster. Thread-safe. Each call raises HBaseUnavailable or HBaseRefused."""
 
     def read(self, table: bytes, rows: Sequence[bytes], columns: Sequence[bytes] | None = None) -> dict[bytes, Cells]:
-        """Returns the existing rows, with all cells or those of ``columns``. Reads in batches, not by scans."""
+        """Returns the ``rows`` that exist, with all cells or only ``columns``. Reads in batches, not by scans."""
 
     def write(self, table: bytes, puts: Sequence[Put]) -> None:
-        """Writes in no particular order; returns once all puts are acknowledged."""
+        """Writes the puts in no particular order. Returns once all are acknowledged."""
 
     def scan(self, table: bytes, start: bytes, stop: bytes, rows: int = SCAN_ROWS) -> Iterator[tuple[bytes, Cells]]:
         """Yields the rows in [start, stop), ``rows`` per call; nothing stays open if iteration stops early."""
 
     def regions(self, table: bytes) -> list[Region]:
-        """The table's regions in the order of their rows. Raises HBaseRefused if there is no such table."""
+        """Returns the table's regions in row order. Raises HBaseRefused if there is no such table."""
 
     def interrupt(self) -> None:
-        """From now on a failed call is not retried: the process is stopping."""
+        """Stops retries: from now on a failed call raises at once. For a process that stops."""
 
     def close(self) -> None: ...

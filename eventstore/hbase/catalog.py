@@ -1,7 +1,7 @@
-"""The local part of the map on HBase, in addition to the table: one SQLite database, ``hbase.db``.
+"""The local part of the map on HBase: one SQLite database, ``hbase.db``.
 
 HBase may lose acknowledged rows (see hbase_file_map.py), so everything that depends on its rows must be revertible:
-each log's read position, the state of each process in it, the totals. They are kept as *versions*, one for each
+each log's read position, the state of each process in it, and the totals. They are kept as *versions*, one per
 checkpoint: within a checkpoint a version is overwritten, and ``take_back`` deletes the versions of later checkpoints.
 """
 
@@ -38,8 +38,8 @@ CREATE TABLE totals (checkpoint INTEGER PRIMARY KEY, events INTEGER NOT NULL, ba
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The map's present state. ``mark``: that of the last commit, in ``slot`` of each region; ``None`` before the
-    first one.
+    """The map's present state. ``mark``: the last commit's mark, in ``slot`` of each region; ``None`` before the
+    first commit.
 
     ``exact``: True if the table may have dense entries of canonical ids.
     """
@@ -53,9 +53,9 @@ class Present:
 
 class HBaseCatalog(CatalogDatabase):
     def __init__(self, path: Path, settings: Mapping[str, bytes], new_life: bytes) -> None:
-        """``new_life`` is used if there is no database yet.
+        """Opens the database. A new one gets ``new_life``.
 
-        Raises FileMapError if the existing one is of another version, made with other settings, or damaged.
+        Raises FileMapError if an existing one is of another version, made with other settings, or damaged.
         """
         db = open_catalog(
             path,
@@ -77,7 +77,7 @@ class HBaseCatalog(CatalogDatabase):
             return dict(self._db.execute("SELECT mark, number FROM checkpoints"))
 
     def logs(self) -> list[MappedLog]:
-        """Returns all logs, by number, without gaps. ``end`` 0 means that nothing of it is known to be read."""
+        """Returns all logs, by number, without gaps. ``end`` is 0 if nothing of a log is known to be read."""
         with self._lock:
             rows = self._db.execute(
                 "SELECT number, identity, path, header, coalesce(read_to, 0), coalesce(rewritten, 0),"
@@ -92,7 +92,7 @@ class HBaseCatalog(CatalogDatabase):
         return MapTotals(*(row or (0, 0, 0, 0)))
 
     def process(self, log: int, prefix: bytes) -> ProcessState | None:
-        """The state of a process in a log; ``None`` if it was not seen there."""
+        """Returns the state of a process in a log, or ``None`` if it has not occurred there."""
         sql = "SELECT last, entry, place FROM processes WHERE log = ? AND prefix = ? ORDER BY checkpoint DESC LIMIT 1"
         row = self._one(sql, log, prefix)
         return ProcessState(*row) if row else None
@@ -135,7 +135,7 @@ class HBaseCatalog(CatalogDatabase):
             )
 
     def commit(self, mark: bytes, slot: int, *, exact: bool, closes: bool) -> None:
-        """Notes, durably, that all regions have this mark. ``closes``: it ends the checkpoint."""
+        """Notes durably that all regions have this mark. ``closes``: the commit ends the checkpoint."""
         with self._changing() as db:
             db.execute("UPDATE present SET mark = ?, slot = ?, exact = exact OR ?", (mark, slot, exact))
             if closes:
@@ -163,8 +163,8 @@ class HBaseCatalog(CatalogDatabase):
     def take_back(self, checkpoint: int) -> None:
         """Restores the state at the close of ``checkpoint``, or with 0 the state before anything was read. Durable.
 
-        Numbers of checkpoints and logs are never reused. A log rewritten since is read from its beginning: the
-        start of its new bytes is no longer known.
+        Numbers of checkpoints and logs are never reused. A log rewritten since then is read from its beginning, as
+        the start of its new bytes is no longer known.
         """
         self.drop_uncommitted()
         with self._changing() as db:

@@ -1,7 +1,7 @@
-"""HBase as the file map uses it: through happybase.
+"""Connects the file map to HBase, through happybase.
 
-A call that fails is repeated on another connection, with a growing pause, until CALL_SECONDS_MAX have passed. All
-calls may be repeated: reads always, writes because the file map's cells are a function of the logs.
+A call that fails is repeated on another connection, with a growing pause, until CALL_SECONDS_MAX have passed.
+Repeating a write is harmless too, because the file map's cells are a function of the logs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 class ThriftHBase:
     """Implements api.HBase. Seconds are the clock's monotonic ones.
 
-    ``connect``: replaces happybase's own, for tests. Opens nothing yet. Raises UsageError.
+    ``connect`` replaces happybase's in tests. Creating it opens no connection. Raises UsageError.
     """
 
     address: str
@@ -113,7 +113,7 @@ class ThriftHBase:
         return list(self._pool.map(one, batches))
 
     def call(self, ask: Callable[[Any], T], what: str) -> T:
-        """Repeats a call on new connections until answered. Raises HBaseUnavailable, HBaseRefused, UsageError."""
+        """Repeats a call until it is answered. Raises HBaseUnavailable, HBaseRefused, UsageError."""
         began = self.clock.monotonic()
         pauses = PAUSES.pauses()
         while True:

@@ -1,4 +1,5 @@
-"""Rows and cells of the file map's table: pure. One column family, big-endian parts of fixed width, format version 1.
+"""Encodes rows and cells of the file map's table. Pure. One column family, big-endian parts of fixed width, format
+version 1.
 
     dense   salt 1 | life 4 | hash, its other bytes 7               13 bytes; salt = the hash's first byte
     version as dense, then 2**63 - 1 - event time, 8       20 bytes: the newest of a key comes first
@@ -10,10 +11,10 @@
     mark    column m:s | slot 1, m:c | checkpoint mod 64   value mark 8
 
 The salt comes first, so a table split by first bytes takes writes in all regions at once, and all ids of a process
-are in one region, in order. A *bucket* is microseconds // W: the entries that an id may follow are in its bucket and
-the one before: two rows to get, instead of a range to scan. The *life* is random, drawn when a map is made: rows of
-an earlier map, of another join or another key rule are never seen, and expire. A *log* is a digest of its identity,
-so that rows do not depend on the map's numbers for logs.
+are in one region, in order. A *bucket* is microseconds // W. The entries that an id may follow are in its bucket and
+the bucket before, so two rows are read instead of a range scanned. The *life* is random, drawn when a map is made:
+rows of an earlier map, another join or another key rule are never seen, and expire. A *log* is the digest of a log's
+identity, so that rows do not depend on the map's log numbers.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _INSTANCE = (b"info:sn", b"info:server", b"info:serverstartcode", b"info:seqnumD
 
 
 def split_keys(regions: int = REGIONS) -> list[bytes]:
-    """The keys at which a table of ``regions`` regions (2 to 256) is split."""
+    """Returns the keys at which to split a table into ``regions`` regions (2 to 256)."""
     return [bytes([256 * i // regions]) for i in range(1, regions)]
 
 
@@ -63,7 +64,7 @@ def dense_rows(life: bytes, hashes: U64) -> list[bytes]:
 
 
 def dense_puts(life: bytes, digests: Sequence[bytes], hashes: U64, logs: I64, offsets: I64) -> Iterator[Put]:
-    """Yields one put per entry; ``digests`` by log number."""
+    """Yields one put per entry. ``digests``: digests of the logs, by number."""
     rows = dense_rows(life, hashes)
     for row, log, offset in zip(rows, logs.tolist(), offsets.tolist(), strict=True):
         yield Put(row, {_COLUMN + digests[log] + offset.to_bytes(5, "big"): b""})
@@ -79,7 +80,7 @@ def dense_places(cells: Cells, numbers: Mapping[bytes, int]) -> Iterator[tuple[i
 
 # -- versions ------------------------------------------------------------------------------------------------------
 def version_row(key: bytes, time_ns: int) -> bytes:
-    """The row of a key's records at a time; ``key``: its dense row."""
+    """Returns the row of a key's records at ``time_ns``. ``key``: the key's dense row."""
     return key + (NEVER_NS - time_ns).to_bytes(8, "big")
 
 
@@ -92,14 +93,14 @@ def version_puts(life: bytes, digests: Sequence[bytes], versions: Iterable[tuple
 
 
 def versions_of(row: bytes, cells: Cells, numbers: Mapping[bytes, int]) -> list[Version]:
-    """The versions in known logs of one row."""
+    """Returns the versions in one row that are in known logs."""
     time_ns = NEVER_NS - int.from_bytes(row[DENSE_ROW_BYTES:], "big")
     return [Version(time_ns, *place) for place in dense_places(cells, numbers)]
 
 
 # -- sparse --------------------------------------------------------------------------------------------------------
 def sparse_row(life: bytes, prefix: bytes, bucket: int) -> bytes:
-    """The row of a process's bucket; ``prefix`` as in row_keys."""
+    """Returns the row of a process's bucket. ``prefix``: see ``sparse.process_prefix``."""
     return bytes([prefix[0] * _SALT_STEP]) + life + prefix[1:PREFIX_BYTES] + bucket.to_bytes(8, "big")
 
 
@@ -121,7 +122,7 @@ def mark_row(life: bytes, region: Region) -> bytes:
 
 
 def mark_cells(mark: bytes, slot: int, checkpoint: int | None) -> Cells:
-    """The cells that a commit writes to each region. ``checkpoint``: the one that it ends, if any."""
+    """Returns the cells that a commit writes to each region. ``checkpoint``: the checkpoint that it ends, if any."""
     cells = {_COLUMN + b"s%d" % slot: mark}
     if checkpoint is not None:
         cells[_COLUMN + b"c%d" % (checkpoint % CHECKPOINTS_KEPT)] = mark
@@ -129,11 +130,11 @@ def mark_cells(mark: bytes, slot: int, checkpoint: int | None) -> Cells:
 
 
 def instances(regions: Iterable[Region], meta: Mapping[bytes, Cells]) -> tuple[bytes, ...] | None:
-    """A value for each region that changes whenever it is reopened; ``None`` while one is not open.
+    """Returns a value for each region that changes whenever the region is reopened; ``None`` while one is not open.
 
-    From the rows of hbase:meta. There the master writes which server is to open a region *before* that server may
-    open it, and the server's name includes its start code: so if a reader sees the same before and after a look-up,
-    the region had the same incarnation in between.
+    Derived from hbase:meta, where the master writes which server is to open a region *before* that server may open
+    it. The server's name includes its start code. So if a reader sees the same value before and after a look-up, the
+    region was not reopened during it.
     """
     out = []
     for region in regions:
@@ -146,7 +147,7 @@ def instances(regions: Iterable[Region], meta: Mapping[bytes, Cells]) -> tuple[b
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRegions:
-    """Regions, in these incarnations, that contain everything committed."""
+    """Regions that, in these incarnations, contain everything committed."""
 
     regions: list[Region]
     instances: tuple[bytes, ...]
@@ -154,14 +155,14 @@ class VerifiedRegions:
 
 @dataclass(frozen=True, slots=True)
 class RegionView:
-    """A look-up's view of the regions, taken before it asks. ``verified`` is ``None`` if nothing is certain."""
+    """A look-up's view of the regions, taken before it reads. ``verified`` is ``None`` if no region is verified."""
 
     verified: VerifiedRegions | None
     recovering: bool
 
 
 def read_instances(hbase: HBase, regions: Sequence[Region]) -> tuple[bytes, ...] | None:
-    """The present incarnations of these regions; ``None`` while one is not open."""
+    """Reads the present incarnations of these regions; ``None`` while one is not open."""
     # Whole rows: with columns given, HBase 2.6.1 does not find some rows of hbase:meta after a flush (its Bloom
     # filters there are by row and column, and use another order of rows than the table).
     rows = hbase.read(schema.META, [region.name for region in regions])
@@ -169,9 +170,10 @@ def read_instances(hbase: HBase, regions: Sequence[Region]) -> tuple[bytes, ...]
 
 
 def surviving_checkpoint(marks: Sequence[frozenset[bytes]], closed: dict[bytes, int]) -> int:
-    """The checkpoint to go back to, 0 for the beginning; ``marks`` by region, ``closed``: checkpoints by mark.
+    """Returns the checkpoint to go back to, 0 for the beginning. ``marks``: of each region; ``closed``: checkpoints
+    by mark.
 
-    It is the one before the newest whose mark every region has, see the module.
+    It is the one before the newest whose mark every region has; hbase_file_map.py says why.
     """
     kept = min(max((closed[mark] for mark in each if mark in closed), default=0) for each in marks)
     return max((number for number in closed.values() if number < kept), default=0)

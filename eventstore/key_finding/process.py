@@ -1,11 +1,11 @@
 """The key process: ``python -m photon.eventstore.key_finding.process FD`` finds keys in blocks until its input ends.
 
-A message is its length (4 bytes) and MessagePack. The first is a JoinFormats; each one after it is a FindKeys, which
-a KeysFound answers, in order. Blocks and results are in the shared memory of ``FD``: slots, each with a block's bytes
-and the results for them.
+A message is a length (4 bytes) and MessagePack. The first one is a JoinFormats; each later one is a FindKeys,
+answered in order by a KeysFound. Blocks and results are in the shared memory of ``FD``, in slots for a block's bytes
+and their results.
 
-The process gets the bytes that were read, and does not read them again: if a log were truncated or replaced in
-between, the file map would get places of other bytes.
+The process gets the bytes that the reader read, and does not reread the log, which may have been truncated or
+replaced since: the file map would then get places of other bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SharedSlots:
         self._memory = mmap.mmap(fd, MEMORY_BYTES)
 
     def put_data(self, slot: int, data: bytes) -> bool:
-        """Writes a block's bytes; False if they are too large for a slot."""
+        """Writes a block's bytes. Returns False if they do not fit a slot."""
         if len(data) > DATA_BYTES:
             return False
         begin = slot * SLOT_BYTES
@@ -44,12 +44,12 @@ class SharedSlots:
         return True
 
     def data(self, slot: int, length: int) -> bytes:
-        """A copy of a slot's block."""
+        """Returns a copy of a slot's block."""
         begin = slot * SLOT_BYTES
         return self._memory[begin : begin + length]
 
     def put_found(self, slot: int, found: BlockKeys) -> bool:
-        """Writes a block's results; False if there are too many for a slot."""
+        """Writes a block's results. Returns False if they do not fit a slot."""
         n = len(found.hashes)
         if 16 * n > FOUND_BYTES:
             return False
@@ -61,7 +61,7 @@ class SharedSlots:
         return True
 
     def found(self, slot: int, records: int, bad: int) -> BlockKeys:
-        """A copy of the results, without the keys."""
+        """Returns a copy of a slot's results, without the keys."""
         at = slot * SLOT_BYTES + DATA_BYTES
         raw = self._memory[at : at + 16 * records]
         return BlockKeys(
@@ -85,7 +85,7 @@ class JoinFormats(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class FindKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Asks for the keys of a block of ``length`` bytes in ``slot``."""
+    """A request for the keys of a block of ``length`` bytes in ``slot``."""
 
     slot: int
     length: int
@@ -94,7 +94,7 @@ class FindKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class KeysFound(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """``records`` keys, and ``bad`` records without one. -1 keys means that the reader has to find them itself."""
+    """The answer: the numbers of ``records`` with a key and ``bad`` ones. -1: the reader must find the keys."""
 
     records: int
     bad: int

@@ -1,6 +1,7 @@
-"""Finds keys in another process, on another core: half of a reader's time is spent finding keys. Threads would share
-one interpreter: ten million records took 10 s in one thread, 12 in two, and 6.5 with a process. It pays off if much
-must be read before anything else is done (``photon join``). If it fails, the reader finds the keys itself.
+"""Finds keys in another process, on another core, because finding keys is half of a reader's work. Threads would
+share one interpreter: ten million records took 10 s with one thread, 12 s with two, and 6.5 s with a process. It pays
+off if much must be read before anything else is done (``photon join``). If the process fails, the reader finds the
+keys itself.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class _GivenBlock:
     keys: BlockKeys | None = None
 
     def is_left(self) -> bool:
-        """True if no thread or process has started on it."""
+        """True if no thread or process has begun to find its keys."""
         return self.slot < 0 and self.keys is None
 
 
@@ -65,7 +66,7 @@ def can_use_process(adapter: Adapter) -> TypeGuard[ConfiguredAdapter]:
 class ProcessKeyFinder:
     """A KeyFinder that returns no keys, only hashes: for a file map that needs none (MapKind.DENSE).
 
-    ``worth``: called when the first block is given; False means that keys are found here. ``report`` receives
+    ``worth``: called when the first block is given; if it returns False, no process is started. ``report`` receives
     one-line problems.
     """
 
@@ -109,7 +110,7 @@ class ProcessKeyFinder:
             yield self._given[0].block, self._keys_of_first()
 
     def _keys_of_first(self) -> BlockKeys:
-        """Removes the first block. Until its keys arrive, finds those of later blocks in this thread."""
+        """Removes the first block and returns its keys. Until they arrive, finds keys of later blocks here."""
         first = self._given[0]
         while first.keys is None:
             if first.slot < 0:
@@ -143,7 +144,7 @@ class ProcessKeyFinder:
                     start_new_session=True,  # Ctrl-C reaches the parent; its input then ends
                 )
         except OSError as err:
-            self.report(f"keys are found in the reader's own process, as another one could not be started: {err}")
+            self.report(f"keys are found in the reader's own process: no other process could be started: {err}")
             return
         assert self._process.stdout is not None
         self._answers.register(self._process.stdout, select.POLLIN)
@@ -188,7 +189,7 @@ class ProcessKeyFinder:
         try:
             told = self._told.decode(self._received[4:end])
         except DECODE_ERRORS as err:
-            self._give_up(f"it answers garbage: {err}")
+            self._give_up(f"its answer cannot be decoded: {err}")
             return
         self._received = self._received[end:]
         given = self._asked.popleft()
@@ -202,7 +203,7 @@ class ProcessKeyFinder:
         self._end()
 
     def _end(self) -> None:
-        """Ends the process; blocks that it has not answered are left to this thread."""
+        """Ends the process. This thread then finds the keys of its unanswered blocks."""
         for given in self._asked:
             given.slot = -1
         self._asked.clear()

@@ -1,1 +1,1 @@
-"""Copies of output in another datacentre (protocol rules 6 and 14): shipping and keeping."""
+"""Ships copies of output to another datacentre, and keeps them (protocol rules 6 and 14)."""

@@ -1,8 +1,7 @@
 """Messages between a slot and the keeper of its copy. Pure.
 
-The copy of a slot is, for each of KINDS in their order, a sequence of numbered files like the slot's own. Its end is
-given as a ``Witness``: the newest non-empty file, its length, and the hash of just these bytes; earlier files are
-whole.
+A slot's copy is, for each of KINDS in order, a sequence of numbered files like the slot's own. Its end is a
+``Witness``: the newest non-empty file, its length, and the hash of these bytes; earlier files are complete.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class CopyAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Bytes after the copy's end in one log: from the file in which it ends, or the beginning of a later one."""
+    """Bytes after the copy's end in one log: in the file where it ends, or from the beginning of a later one."""
 
     log: int  # place in KINDS
     number: int
@@ -46,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Bytes to append exactly at ``ends``."""
+    """Bytes to append if the copy ends exactly at ``ends``."""
 
     incarnation: int
     ends: Witness
@@ -67,10 +66,10 @@ class CopyOf:
 
 
 class Keeper(Protocol):
-    """Keeps the copies of another datacentre. ``None`` means no answer, so the effect is unknown."""
+    """Keeps copies for another datacentre. ``None`` means that it did not answer, so the effect is unknown."""
 
     async def open(self, of: CopyOf, incarnation: int, *, timeout: float) -> CopyAnswer | None:
-        """Fences every earlier incarnation, durably."""
+        """Durably fences every earlier incarnation."""
 
     async def look(self, of: CopyOf, *, timeout: float) -> CopyAnswer | None:
         """Returns the copy's state; changes nothing."""
@@ -79,11 +78,11 @@ class Keeper(Protocol):
         """Appends to the copy; the bytes are durable if the answer is OK."""
 
     async def read(self, of: CopyOf, log: int, number: int, offset: int, *, timeout: float) -> CopyBytes | None:
-        """Returns some bytes of one file, from ``offset`` on."""
+        """Returns some bytes of one file, starting at ``offset``."""
 
 
 def at_least(ends: Witness, witness: Witness) -> bool:
-    """True if a copy with this end has everything in the witness, judging by numbers."""
+    """True if a copy with these ends has everything in the witness, judging by file numbers and lengths."""
     padded = (*ends, *(NOTHING for _ in witness[len(ends) :]))
     return all(
         not old.length or _place(new) > _place(old) or (_place(new) == _place(old) and new.hash == old.hash)
@@ -92,7 +91,7 @@ def at_least(ends: Witness, witness: Witness) -> bool:
 
 
 def held_by_all(whole: Witness, copy: Witness, end: Witness) -> Witness:
-    """The witness's next value: the common part of slot and copy, but never less than ``end``, its present value."""
+    """Returns the next witness: the part that slot and copy have in common, but at least ``end``, the present one."""
     held = [min(pair, key=_place) if pair[0].length else pair[0] for pair in zip(whole, copy, strict=True)]
     before: Sequence[WitnessLog] = (*end, *held[len(end) :])
     return tuple(max(pair, key=_place) for pair in zip(before, held, strict=True))
@@ -103,10 +102,10 @@ def _place(log: WitnessLog) -> tuple[int, int]:
 
 
 def keeper_of(datacentre: str, keepers: Iterable[str]) -> str | None:
-    """The next datacentre by name that keeps copies, or the first after the last; ``None`` if there is no other.
+    """Returns the next datacentre by name that keeps copies, in a circle; ``None`` if there is no other.
 
-    ``keepers``: datacentres with ``copies`` in their table. Adding or removing one may change the keepers of slots: a
-    slot's copy is then started again at the new place, and the old one stays where it is.
+    ``keepers``: datacentres with ``copies`` in their table. Adding or removing one may change a slot's keeper: its
+    copy is then made again at the new keeper, and the old copy stays where it is.
     """
     others = sorted(set(keepers) - {datacentre})
     later = [name for name in others if name > datacentre]

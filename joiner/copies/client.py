@@ -19,7 +19,7 @@ M = TypeVar("M")
 
 
 class KeeperClient:
-    """A client of one keeper; opens its channel with the first request, on the event loop of that request."""
+    """A client of one keeper. Opens its channel with the first request, on that request's event loop."""
 
     def __init__(self, address: str, to: Towards | None = None) -> None:
         """``to``: ``None`` means plain text."""

@@ -1,14 +1,14 @@
-"""One slot's copy on the keeper's disk (rule 14): which bytes it accepts, and how it stays a byte-wise prefix.
+"""One slot's copy on the keeper's disk (rule 14), which always is a byte-wise prefix of the slot's output.
 
 ``copy.json``: the slot, the newest incarnation seen, and the copy's end; replaced after each extension's sync and
 before its answer. ``output/<kind>/<slot>-<6 digits>.jsonl``: the bytes, plain. ``durable.json`` and
-``manifest.jsonl``: the slot's published output, as far as the copy has it, in the same form as for every slot: the
-first for growing or partly published files, the second for the others, so that neither grows with each extension.
+``manifest.jsonl``: the slot's published output as far as the copy has it, in the form of every slot: growing or
+partly published files are in the first, others in the second, so that neither grows with each extension.
 ``sealed.json``: the slot is being retired and the copy no longer changes; ``retired.json`` then names the part to
 read.
 
-Bytes after the ends in ``copy.json`` were never acknowledged: a start cuts them off. Any OSError in a write or sync
-means that the process must end (rule 7).
+Bytes beyond the ends in ``copy.json`` were never acknowledged; a start cuts them off. After an OSError in a write or
+sync the process must end (rule 7).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CopyDamaged(PhotonError):
 
 
 class KeptCopy(LogWriter):
-    """The copy of one slot: a log writer with a fence. One thread at a time; ``load`` first."""
+    """The copy of one slot: a log writer that fences earlier incarnations. Not thread-safe. Call ``load`` first."""
 
     def __init__(self, disk: Disk, directory: Path, of: CopyOf) -> None:
         super().__init__(disk, directory / OUTPUT_NAME, directory, of.slot, DIRECTORIES)
@@ -59,7 +59,7 @@ class KeptCopy(LogWriter):
 
     # -- start -----------------------------------------------------------------------------------------------
     def load(self) -> None:
-        """Loads the copy, if there is one; creates nothing. Raises CopyDamaged, OSError."""
+        """Loads the copy, if it exists; creates nothing. Raises CopyDamaged, OSError."""
         if not self.disk.exists(self.state / COPY_NAME):
             return
         self._state = read_copy_state(self.disk, self.state, self._of)
@@ -104,7 +104,7 @@ class KeptCopy(LogWriter):
         return self._state.incarnation
 
     def open(self, incarnation: int) -> CopyAnswer:
-        """Fences every earlier incarnation, durably. Raises OSError."""
+        """Durably fences every earlier incarnation. Raises OSError."""
         if self.sealed:
             return self._answer(Status.SEALED)
         if incarnation < self._state.incarnation:
@@ -135,7 +135,7 @@ class KeptCopy(LogWriter):
         return Status.OK if extension.ends == self._state.ends else Status.ELSEWHERE
 
     def _append(self, parts: tuple[Part, ...]) -> Witness:
-        """Writes and syncs the parts; returns where the copy then ends."""
+        """Writes and syncs the parts. Returns the copy's new ends."""
         for part in parts:
             kind = DIRECTORIES[part.log]
             if part.number > self.current[kind]:
@@ -173,7 +173,7 @@ class KeptCopy(LogWriter):
 
     # -- what readers see ------------------------------------------------------------------------------------
     def _tell(self, witness: Witness) -> None:
-        """Shows readers the slot's published output, as far as it is here."""
+        """Publishes the slot's published output to readers of the copy, as far as the copy has it."""
         self._told = witness
         whole = [
             ManifestEntry(name, length, length)
@@ -195,7 +195,7 @@ class KeptCopy(LogWriter):
 
 
 def read_copy_state(disk: Disk, directory: Path, of: CopyOf) -> CopyState:
-    """``copy.json`` of an existing copy. Raises CopyDamaged, OSError."""
+    """Reads ``copy.json`` of an existing copy. Raises CopyDamaged, OSError."""
     path = directory / COPY_NAME
     try:
         state = decoded(disk.read(path), CopyState)

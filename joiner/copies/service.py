@@ -1,7 +1,7 @@
-"""Copies as a gRPC service, and its process: one directory, one lock and one thread for each copy.
+"""Keeps copies as a gRPC service, and runs it as a process. Each copy has a directory, a lock and a thread.
 
-A copy's lock is held for the moment of each change: ``photon slot retire`` takes the same lock to seal it, whether a
-keeper runs or not.
+A copy's lock is held only during each change. ``photon slot retire`` takes the same lock to seal the copy, with or
+without a running keeper.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = get_logger(__name__)
 
 class Copies:
     def __init__(self, disk: Disk, state: Path, keeps: Sequence[str], die: Die) -> None:
-        """``keeps``: datacentres whose copies it keeps.
+        """``keeps``: datacentres whose copies are kept here.
 
         ``die``: called after a failed write or sync, when nothing can be trusted (rule 7).
         """
@@ -56,7 +56,7 @@ class Copies:
         into.put_all("photon_copies", values)
 
     async def asked(self, of: CopyOf, ask: Callable[[KeptCopy], CopyAnswer], *, size: int = 0) -> CopyAnswer:
-        """Makes one request of a copy, after earlier requests of the same copy. ``size``: bytes that it carries."""
+        """Makes one request of a copy, after earlier requests of the same copy. ``size``: bytes in the request."""
         answer = await self._asked(of, ask)
         self._refused += answer.status is not Status.OK
         self._received += size if answer.status is Status.OK else 0

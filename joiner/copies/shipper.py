@@ -1,8 +1,8 @@
-"""Decides what a slot ships to its copy next, and how much of its output it may show meanwhile (rule 14). Pure.
+"""Decides what a slot sends to its copy next, and how much of its output it may publish meanwhile (rule 14). Pure.
 
-Only durable bytes are shipped, from exactly the copy's end, one request at a time, so that the copy is a byte-wise
-prefix of the slot's output. Acknowledged bytes may be shown. While no keeper answers, the slot waits for
-``wait_s`` and then shows output that is durable only here, until the copy has caught up.
+Only durable bytes are sent, exactly from the copy's end on, one request at a time, so that the copy is a byte-wise
+prefix of the slot's output. Acknowledged bytes may be published. If no keeper answers for ``wait_s``, the slot
+publishes output that is durable only here, until the copy has caught up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ShipperLimits:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Have the keeper fence earlier incarnations; then call ``answered``."""
+    """Ask the keeper to fence earlier incarnations; then call ``answered``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes of one file: from ``start`` to at most ``end``, cut at a line end."""
+    """Bytes of one file, from ``start`` to a line end at most at ``end``."""
 
     log: int
     number: int
@@ -63,12 +63,12 @@ Step = Open | Verify | Ship
 
 
 class Shipper:
-    """The shipper of one incarnation of one slot. Times are monotonic seconds."""
+    """Plans the shipping for one incarnation of one slot. Times: monotonic seconds."""
 
     def __init__(
         self, incarnation: int, *, wait_s: float, required: bool, now: float, limits: ShipperLimits | None = None
     ) -> None:
-        """``required``: never show output that the copy lacks."""
+        """``required``: never publish output that the copy lacks."""
         self.incarnation = incarnation
         self._wait_s = wait_s
         self._required = required
@@ -86,9 +86,9 @@ class Shipper:
         self.ended = ""  # why the process must end: another process works in this slot, or the slot is retired
 
     def next(self, now: float, local: LocalFiles, shown: Witness) -> Step | None:
-        """The next step, returned once; ``None`` if there is none, or one is in progress.
+        """Returns the next step, once; ``None`` if there is none, or one is in progress.
 
-        ``shown``: published so far.
+        ``shown``: the output published so far.
         """
         self._look(now, local)
         if self._asked is not None or self.ended or now < self._again_s:
@@ -102,11 +102,11 @@ class Shipper:
         return self._asked
 
     def opened(self, ends: Witness) -> None:
-        """Notes that the start has opened the copy, and that the output begins with all of it."""
+        """Notes that the copy was opened at the start, and that the slot's output begins with all of it."""
         self.ends = ends
 
     def answered(self, answer: CopyAnswer | None, now: float, *, expected: Witness | None = None) -> None:
-        """Takes the keeper's answer to the last step; ``expected``: the copy's end after the bytes sent."""
+        """Handles the keeper's answer to the last step. ``expected``: the copy's ends after the bytes sent."""
         asked, self._asked = self._asked, None
         if answer is None:
             self._retry(now)
@@ -142,7 +142,7 @@ class Shipper:
         self._refused(why, now)
 
     def bound(self, now: float, local: LocalFiles, whole: Witness, end: Witness) -> Witness:
-        """The limit for the witness, and so for the shown output.
+        """Returns the limit for the witness, and so for the published output.
 
         ``whole``: the durable output; ``end``: the present witness.
         """
@@ -152,13 +152,13 @@ class Shipper:
         return held_by_all(whole, self.ends or EMPTY, end)
 
     def told(self, shown: Witness) -> bool:
-        """True if the keeper knows that this is published, and so shows it to readers of the copy, or if the slot
+        """True if the keeper knows that ``shown`` is published, so that readers of the copy see it, or if the slot
         does not wait for that.
         """
         return self.fallback or self._shown_there == shown
 
     def behind(self, local: LocalFiles) -> int:
-        """Returns the number of durable bytes that the copy does not have, as far as is known."""
+        """Returns the number of durable bytes not known to be in the copy."""
         ends = self.ends or EMPTY
         return sum(
             length - (end.length if number == end.number else 0)
@@ -168,7 +168,7 @@ class Shipper:
 
     # -- inside ----------------------------------------------------------------------------------------------
     def _look(self, now: float, local: LocalFiles) -> None:
-        """Notes how long publishing has waited for the copy, and decides whether to continue without it."""
+        """Tracks how long publishing has waited for the copy, and decides whether to continue without it."""
         if self.ends is not None and not self._pieces(local):
             self._waiting_since = None
             self.fallback = False

@@ -1,7 +1,7 @@
-"""Runs a slot's shipper: reads due bytes in a thread, calls the keeper, and limits what the slot may show (rule 14).
+"""Runs a slot's shipper: reads bytes in a thread, calls the keeper, and limits what the slot may publish (rule 14).
 
-``LocalOutput`` is the slot's side on disk: it compares the copy's content and reads bytes to ship, from plain files,
-and from final ones by their uncompressed bytes. One thread at a time.
+``LocalOutput`` reads the slot's files: it compares them with the copy and reads bytes to send, from plain files or
+from final ones by uncompressed offset. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LINE_BYTES_MAX = 48 << 20  # longer events would not fit into a message; the lim
 
 
 class CannotShip(PhotonError):
-    """A fault in the slot's output keeps it from being shipped. One line."""
+    """The slot's output cannot be sent because of a fault in it. One line."""
 
 
 @dataclass(eq=False)
@@ -49,7 +49,7 @@ class LocalOutput:
         self._contents: dict[int, tuple[int, FilledContent]] = {}
 
     def begins_with(self, ends: Witness, local: LocalFiles) -> bool:
-        """True if this output begins with everything in a copy with these ends. Raises PhotonError, OSError."""
+        """True if this output begins with all bytes of a copy with these ends. Raises PhotonError, OSError."""
         return all(
             dict(files).get(end.number, 0) >= end.length and self._hash(log, end) is not None
             for log, (end, files) in enumerate(zip(ends, local, strict=True))
@@ -57,7 +57,7 @@ class LocalOutput:
         )
 
     def extension(self, ship: Ship, incarnation: int, limit: int) -> tuple[Extension, Witness]:
-        """The bytes to send, at most about ``limit``, and where the copy then ends.
+        """Returns the bytes to send, about ``limit`` at most, and the copy's ends after them.
 
         Raises PhotonError, OSError.
         """
@@ -83,9 +83,10 @@ class LocalOutput:
         return Extension(incarnation, ship.ends, tuple(parts), ship.shown), tuple(ends)
 
     def _lines(self, log: int, number: int, start: int, wanted: int, end: int) -> bytes:
-        """The records of whole events; the durable part ends with a whole event.
+        """Reads records of whole events, about ``wanted`` bytes. The durable part ends at ``end``, with a whole
+        event.
 
-        The copy's end limits the shown and sealed parts, so it must not be between the pairs of an event.
+        The copy's end limits the published and sealed parts, so it must not be between the pairs of an event.
         """
         while True:
             data = self._read(log, number, start, wanted)
@@ -98,7 +99,7 @@ class LocalOutput:
             wanted = min(2 * wanted, end - start, LINE_BYTES_MAX)
 
     def _hash(self, log: int, end: WitnessLog) -> PrefixHash | None:
-        """The hash of the bytes that ``end`` names; ``None`` if the bytes differ here."""
+        """Returns the hash of the bytes up to ``end``, to be extended; ``None`` if the bytes here differ."""
         found = self._known.get(log, {}).get(end)
         if found is not None:
             return found
@@ -113,7 +114,7 @@ class LocalOutput:
         return found
 
     def _read(self, log: int, number: int, at: int, length: int) -> bytes:
-        """Reads bytes, from the last position if possible: unpacking a final file again from its start is slow."""
+        """Reads bytes. Continues at the last position if it can, as unpacking a final file from its start is slow."""
         known = self._contents.get(log)
         if known is None or known[0] != number or known[1].at != at:
             name = self.name(log, number)
@@ -150,7 +151,7 @@ class CopyStats:
 
 @dataclass(eq=False)
 class CopyShipping:
-    """The shipping of one open slot, on the event loop of its shell.
+    """Ships the output of one open slot, on the event loop of its shell.
 
     ``local``: the slot's durable files; ``shown``: the slot's published output.
     """
@@ -170,12 +171,12 @@ class CopyShipping:
 
     @property
     def ended(self) -> str:
-        """Why the process must end; empty if it need not."""
+        """The reason why the process must end; empty if it need not."""
         return self.shipper.ended
 
     @property
     def held(self) -> Witness:
-        """The known content of the copy; empty if unknown."""
+        """The copy's content, as far as it is known; empty if unknown."""
         return self.shipper.ends or ()
 
     def bound(self, whole: Witness, end: Witness) -> Witness:
@@ -193,7 +194,7 @@ class CopyShipping:
         return CopyStats(shipper.behind(self.local()), shipper.fallback, shipper.trouble)
 
     async def step(self) -> bool:
-        """Takes the next due step; False if there is none. Failures are retried."""
+        """Executes the next step. Returns False if there is none. Failed steps are retried."""
         shipper = self.shipper
         step = shipper.next(self.clock.monotonic(), self.local(), self.shown())
         try:

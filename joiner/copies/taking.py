@@ -1,10 +1,10 @@
-"""At a start, takes output that the slot lacks from its copy (rule 6): the copy wins.
+"""Fetches output that the slot lacks from its copy at a start (rule 6): the copy takes precedence.
 
-This happens if an older copy of the slot's directory was put back. Then the first file that differs from the copy and
-all files after it are fetched and replaced. A file with other bytes than its copy is replaced only if the output
+This is needed if an older copy of the slot's directory was restored. Then the first file that differs from the copy
+and all later files are fetched and replaced. A file whose bytes differ from the copy's is replaced only if the output
 lacks bytes that the registry has witnessed: otherwise it was rightly served while the keeper was unreachable, and the
-copy's bytes were never shown. Rare, and done before anything is served, so the disk work is done in the calling
-thread.
+copy's bytes were never published. Since this is rare and comes before anything is served, the calling thread does the
+disk work.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ TEMPORARY = ".taken.tmp"
 
 
 class CopySilent(SlotRefused):
-    """The output lacks witnessed bytes, and it is unknown whether the copy has them: refused for now.
+    """The output lacks witnessed bytes, and it is unknown if the copy has them: the start is refused for now.
 
-    An earlier start in this directory may have heard from the copy, and opened the slot: then this directory has the
-    newest state, and no other one can be put back.
+    An earlier start in this directory may have reached the copy and opened the slot: then this directory has the
+    newest state, and no other one can be restored in its place.
     """
 
 
@@ -39,7 +39,7 @@ Lacking = dict[int, tuple[int, WitnessLog]]  # place in KINDS -> (the first file
 
 
 def lacking(files: SlotLog, finals: Finals, ends: Witness) -> Lacking:
-    """Returns the logs in which the output does not begin with the whole copy. Raises SlotRefused, OSError."""
+    """Returns the logs in which the output does not begin with the copy's bytes. Raises SlotRefused, OSError."""
     found: Lacking = {}
     for at, end in enumerate(ends):
         kind = files.kinds[at]
@@ -52,7 +52,7 @@ def lacking(files: SlotLog, finals: Finals, ends: Witness) -> Lacking:
         if plain and plain[-1] > end.number:
             raise SlotRefused(
                 f"{files.root / name}: lacks some of the {end.length} bytes that its copy has, but there are "
-                "later files; put the slot's newest state and output back, or set them aside and retire the slot"
+                "later files; restore the slot's newest state and output, or set them aside and retire the slot"
             )
         highest = finals.highest().get(kind, 0)
         found[at] = (max([number for number in plain if number <= end.number], default=highest + 1), end)
@@ -68,10 +68,10 @@ async def take(
     *,
     replaces: bool,
 ) -> list[str] | None:
-    """Fetches the files, durably; returns their names.
+    """Fetches files from the copy and makes them durable. Returns their names.
 
-    Without ``replaces`` it returns ``None`` and does nothing if a file of this directory differs from the beginning
-    of its copy. Raises SlotRefused, OSError.
+    Without ``replaces``, if a file here is not a prefix of its copy, it changes nothing and returns ``None``. Raises
+    SlotRefused, OSError.
     """
     fetched: list[str] = []
     for at, (first, end) in wanted.items():
@@ -108,7 +108,7 @@ def _extends(disk: Disk, path: Path) -> bool:
 
 
 async def _fetch(disk: Disk, path: Path, until: int, ask: Callable[[int], Awaitable[CopyBytes]]) -> bool:
-    """Fetches one file. ``until``: -1 means as far as the copy has it. False if the copy has no such file."""
+    """Fetches one file up to ``until``, or with -1 all of it. Returns False if the copy has no such file."""
     temporary = _temporary(path)
     part = await ask(0)
     if part.size < 0:

@@ -1,4 +1,4 @@
-"""Copies on the wire: messages to values and back. Data from the network is checked here."""
+"""Converts the messages about copies to values and back, and checks data from the network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME = re.compile(NAME)
 
 
 def copy_of(datacentre: str, slot: str) -> CopyOf:
-    """Checks names, which become parts of paths. Raises WireError."""
+    """Checks the names, as they become parts of paths. Raises WireError."""
     for name in (datacentre, slot):
         if not _NAME.fullmatch(name) or Path(name).name != name:
             raise WireError(f"{name[:60]!r} is not a valid name")

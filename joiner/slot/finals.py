@@ -1,18 +1,18 @@
-"""Final files: rolled output whose ids are all cleared is listed in the manifest, and never changes again (rule 4).
+"""Makes files final: a rolled file whose ids are all cleared is listed in the manifest, and never changes again (rule
+4).
 
-A file stays as it is, or is compressed (``[output] compress``). One manifest may list both forms: a file keeps the
-form in which it was listed. Order, each step durable before the next:
+A file stays plain or is compressed (``[output] compress``), and keeps the form in which it was listed; a manifest may
+list both. The steps, each durable before the next:
 
     plain        its line in the manifest; ``durable.json`` without it
     compressed   a temporary file; renamed; its line in the manifest; the plain file removed; ``durable.json``
                  without it
 
-A crash between two steps leaves a file that is not listed, which a later ``finish`` does again from the beginning, or
-a listed one, which ``settle`` finishes: it removes the plain file next to a compressed one, and the name from the
-published lengths. The manifest is synced before ``durable.json`` is replaced, so at every moment one of the two has
-the file's length durably. Once the file is in the manifest nothing appends to it, cuts it or looks for logged lines
-in it: it is whole and durable, since it was rolled, and none of its ids can be given away, since they are cleared.
-Its number is never reused, even if the file was moved away.
+If a crash leaves a file unlisted, a later ``finish`` starts again; if listed, ``settle`` completes it: it removes the
+plain file next to a compressed one, and the name from the published lengths. The manifest is synced before
+``durable.json`` is replaced, so one of the two always has the file's length durably. Once a file is in the manifest,
+nothing appends to it, cuts it or searches it for logged lines: it is whole and durable, since it was rolled, and none
+of its ids can be given away, since they are cleared. Its number is never reused, even if the file is moved away.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COPY_CHUNK_BYTES = 4 << 20
 
 
 class Finals:
-    """Makes files of one slot final. One thread at a time."""
+    """Makes files of one slot final. Not thread-safe."""
 
     def __init__(self, files: LogWriter, *, compress: bool = False) -> None:
         self._files, self._disk, self._root = files, files.disk, files.root
@@ -58,15 +58,15 @@ class Finals:
         return -1 if entry is None else entry.uncompressed_bytes
 
     def unseen(self, name: str) -> int:
-        """Like ``length_of``, for files that cannot be compared: the plain form is missing, or readers skip a damaged
-        range. -1 for any other file.
+        """Like ``length_of``, but -1 for files that can be compared. The others lack the plain form, or have a
+        damaged range that readers skip.
         """
         if name in self._damaged or not self._disk.exists(self._root / name):
             return self.length_of(name)
         return -1
 
     def kept(self, kind: str) -> dict[int, int]:
-        """File number -> uncompressed bytes of listed files that still exist."""
+        """Returns file number -> uncompressed size, for listed files that still exist."""
         here = {*self._files.numbers(kind), *self._files.numbers(kind, FINAL_SUFFIX)}
         return {
             number_of(name): entry.uncompressed_bytes
@@ -75,7 +75,7 @@ class Finals:
         }
 
     def settle(self) -> None:
-        """Finishes, at a start, the work that a crash interrupted."""
+        """Completes work that a crash interrupted. Called at a start."""
         for name, entry in self._listed.items():
             plain = self._root / name
             if entry.compressed and self._disk.exists(plain) and self._disk.exists(self._root / entry.file):
@@ -87,7 +87,7 @@ class Finals:
             self._files.show()
 
     def highest(self) -> dict[str, int]:
-        """The highest file number of each kind ever listed: numbers are never reused."""
+        """Returns the highest file number of each kind ever listed: numbers are never reused."""
         found: dict[str, int] = {}
         for name in self._listed:
             kind = name.partition("/")[0]
@@ -121,7 +121,7 @@ class Finals:
         return entry
 
     def _measured(self, name: str, stored: str, out: AppendFile | None = None) -> ManifestEntry:
-        """Reads a plain file and makes its entry, named ``stored``; writes it to ``out``, compressed and synced."""
+        """Reads a plain file and makes its entry, named ``stored``. Writes it compressed to ``out``, and syncs."""
         gzip = gzip_stream()
         at = records = crc = 0
         times = EventTimes()
@@ -139,6 +139,6 @@ class Finals:
 
 
 def ready(files: LogWriter, clearing: Clearing) -> Iterable[str]:
-    """Returns the files that are rolled, durable and cleared to their end, and undamaged."""
+    """Returns the files that are rolled, durable, fully cleared and undamaged."""
     cleared = {name: length for name, length in clearing.files.items() if name not in clearing.trouble}
     return [name for name in sorted(files.rolled) if cleared.get(name, -1) >= files.lengths.get(name, 1 << 62)]

@@ -1,7 +1,7 @@
-"""Gets a process its incarnation of the slot (rule 6): a compare-and-set at the registry, remembered on disk.
+"""Gets a process its incarnation of the slot (rule 6), by a compare-and-set at the registry that is noted on disk.
 
-The nonce is durable before the registry hears it, so that a start after a crash can learn the number that its
-predecessor may have been given; it then draws a fresh one, since a nonce serves only the process that drew it.
+The nonce is durable before it is sent to the registry, so that a start after a crash can learn the number that its
+predecessor may have received. It then draws a new nonce, since a nonce serves only the process that drew it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PUT_BACK = (
 @dataclass(slots=True, eq=False)
 class OutOfStep(SlotRefused):
     """State, output and registry differ in age: one of them was lost, or restored from an older copy. Raised before
-    anything is changed. ``remedy`` is for a deployment; other uses of a slot replace it.
+    anything is changed. ``remedy`` is for deployments; other uses of slots replace it.
     """
 
     exit_code = 2
@@ -80,7 +80,7 @@ def read_state(disk: Disk, path: Path, slot: Slot) -> SlotState:
 
 
 async def until_told(ask: Callable[[], Awaitable[_T | None]], pause: Callable[[float], Awaitable[None]]) -> _T:
-    """Asks until there is an answer, at growing intervals."""
+    """Repeats a request at growing intervals until it is answered."""
     pauses = ASK_AGAIN.pauses()
     while (told := await ask()) is None:
         await pause(next(pauses))
@@ -96,7 +96,7 @@ async def open_incarnation(
     draw_nonce: Callable[[], bytes],
     pause: Callable[[float], Awaitable[None]],
 ) -> Opened:
-    """Returns this process's incarnation, and the witness at its opening; asks until answered. Raises SlotRefused."""
+    """Returns this process's incarnation and the witness; waits until the registry answers. Raises SlotRefused."""
     state = read_state(disk, path, slot)
     last = state.last
     if state.nonce:

@@ -1,4 +1,4 @@
-"""The slot's lock: flock on a local disk, held until the process has really ended (rule 6)."""
+"""The slot's lock: an flock on a local disk, held until the process has ended (rule 6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 
 class SlotLock:
-    """A slot's lock, held from ``take`` until ``release`` or the process's death. The descriptor is close-on-exec."""
+    """A slot's lock, held from ``take`` until ``release`` or the process ends. The descriptor is close-on-exec."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / LOCK_NAME
@@ -44,7 +44,7 @@ class SlotLock:
         self._fd = descriptor
 
     def release(self) -> None:
-        """Releases the lock. Call it only after everything that writes in the slot has ended."""
+        """Releases the lock. Call it only once nothing writes in the slot any more."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

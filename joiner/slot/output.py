@@ -1,9 +1,9 @@
-"""The output logs of a slot: one JSON line per record, one log for each kind of verdict.
+"""A slot's output logs: one log for each kind of verdict, one JSON line per record.
 
-``photon.outputs.log.writer`` writes and publishes them. Numbers are never reused. Whole batches are appended with one
-write. ``durable.json`` is always replaced after the output's own sync and before a frame leaves the redo log: every
-byte above its durable length is still in the log. So bytes above it that are not in the log were written under
-another state (``recovery.check_age``). Readers and verifier see only the part covered by the witness.
+``photon.outputs.log.writer`` writes and publishes them. File numbers are never reused. Whole batches are appended
+with one write. ``durable.json`` is always replaced after the output is synced and before a frame leaves the redo log,
+so every byte above the durable length is still in the log. Bytes above it that are not in the log were written under
+another state (``recovery.check_age``). Readers and verifier see only the part that the witness covers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from photon.outputs.log.writer import LogWriter
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """The limits at which a file is closed and the next one begun; ``compress``: final files are compressed."""
+    """The limits at which a file is closed and the next one begins. ``compress``: compress final files."""
 
     roll_bytes: int = 128 << 20
     roll_after_s: float = 300.0
@@ -43,7 +43,7 @@ class OutputDamaged(PhotonError):
 
 
 class SlotLog(LogWriter):
-    """The output logs of one slot. One thread at a time; ``place`` and ``durable`` may be read from any."""
+    """The output logs of one slot. Not thread-safe, except that any thread may read ``place`` and ``durable``."""
 
     def __init__(self, disk: Disk, root: Path, state: Path, slot: str, limits: OutputLimits | None = None) -> None:
         limits = limits or OutputLimits()
@@ -79,13 +79,13 @@ class SlotLog(LogWriter):
         self._read(lambda path, why: OutputDamaged(path, f"unreadable ({why})"))
 
     def close_older(self) -> None:
-        """Permanently closes files with a successor, including those that a start took from the copy."""
+        """Permanently closes files that have a successor, including files fetched from the copy."""
         for kind in self.kinds:
             older = (self.name(kind, number) for number in self.numbers(kind)[:-1])
             self.rolled.update(name for name in older if self.final(name) < 0)
 
     def begin(self, starts: Mapping[str, tuple[int, bool]]) -> None:
-        """Opens the file of each kind. ``starts``: its number, and True if it exists and is to be continued."""
+        """Opens a file for each kind. ``starts``: the file's number, and True to continue an existing file."""
         for kind, (number, goes_on) in starts.items():
             self.current[kind] = number
             if goes_on:
@@ -135,7 +135,7 @@ class SlotLog(LogWriter):
         self._look()
 
     def _look(self) -> None:
-        """Updates each value by one assignment, so that other threads see old or new values, never a mixture."""
+        """Updates ``place`` and ``durable``, each in one assignment, so that other threads never see a mixture."""
         self.place = self._place()
         newest = (self._newest[kind] for kind in self.kinds)
         self.durable = tuple(
@@ -161,7 +161,7 @@ class SlotLog(LogWriter):
         return durable
 
     def hold(self, held: Witness) -> None:
-        """Notes the copy's new content. Publishes if this changes what may be cleared."""
+        """Notes the copy's new content, and publishes if that changes what may be cleared."""
         self.held = held
         if self._held_back(self.published) != self._clearable:
             self.show()
@@ -171,7 +171,7 @@ class SlotLog(LogWriter):
         return sum(self.lengths.values()) - sum(self.published.values())
 
     def _held_back(self, shown_: Mapping[str, int]) -> dict[str, int] | None:
-        """Returns, for files shown beyond the copy, the length in the copy."""
+        """Returns the length in the copy of each file that is published beyond it."""
         if self.held is None:
             return None
         has = {name: self._seen(name, length, self.held) for name, length in shown_.items()}

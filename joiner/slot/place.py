@@ -1,4 +1,4 @@
-"""A place in the output: for each kind of output log, a file number and a length. Noted in redo frames (rule 1)."""
+"""A place in the output: a file number and a length for each kind of output log. Redo frames note it (rule 1)."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def decode_place(note: bytes) -> Place:
 
 
 def oldest(places: Iterable[Place]) -> Place:
-    """For each kind, the earliest of these places."""
+    """Returns the earliest of these places, for each kind."""
     return tuple(min(pairs) for pairs in zip(*places, strict=True))
 
 
 def place_of(name: str) -> tuple[int, int]:
-    """Returns the place in KINDS and the number of a plain file."""
+    """Returns a plain file's index in KINDS and its number."""
     return DIRECTORIES.index(name.partition("/")[0]), number_of(name)

@@ -1,5 +1,5 @@
-"""Checks at start that state and output are of the same age, finds logged lines in the output, and repairs the ends
-of output files (rules 5 to 7).
+"""At a start, checks that state and output are of the same age, finds logged lines in the output, and repairs the
+ends of output files (rules 5 to 7).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from photon.joiner.slot.witness import READ_BYTES, difference, shown
 from photon.outputs.log.format import FINAL_SUFFIX, PLAIN_SUFFIX
 
 KEEP_OUTPUT = (
-    "Restore its newest state; if that is lost, `photon serve datacentre` (or joiner, if it is apart) with "
-    "--accept-damaged-log, once, keeps the records in the output, and joins again what is registered but in no output"
+    "Restore its newest state; if that is lost, run `photon serve datacentre` (or joiner, if it is apart) once with "
+    "--accept-damaged-log: it keeps the records in the output, and joins events again that are registered without one"
 )
 
 
@@ -30,7 +30,7 @@ Logged = Mapping[bytes, bytes]
 
 @dataclass(slots=True)
 class Found:
-    """Findings and repairs, for the start's log line."""
+    """What was found and repaired, for the start's log line."""
 
     # The logged lines (without newline) that are in the output, complete and durable.
     lines: set[bytes] = field(default_factory=set)
@@ -41,11 +41,11 @@ class Found:
 def check_age(files: SlotLog, finals: Finals, logged: Logged | None, known: Witness = ()) -> set[bytes]:
     """Raises OutOfStep if output and state differ in age (rule 6), before anything is changed.
 
-    Bytes that this state has made durable are in the output, and bytes beyond those are in its redo log: each whole
-    line gets there from the log, and leaves the log only once it is durable. Final files may be moved away, and lack
-    ranges that readers skip. ``logged`` is ``None`` if an operator accepted that parts of the log are lost: lines may
-    come from them. ``known``: further knowledge of the output, from its copy. Returns the logged lines that are in
-    the output beyond the durable part, whole or as a torn beginning.
+    If they are of the same age, the output has all bytes that this state has made durable, and bytes beyond those are
+    in its redo log: each line is written from the log, and leaves the log only once it is durable. Final files may be
+    moved away, or lack ranges that readers skip. ``logged`` is ``None`` if an operator accepted that parts of the log
+    are lost, as lines may come from them. ``known``: the output's copy. Returns the logged lines that are in the
+    output beyond the durable part, whole or as a torn beginning.
     """
     beyond: set[bytes] = set()
     for at, kind in enumerate(files.kinds):
@@ -72,7 +72,7 @@ def check_age(files: SlotLog, finals: Finals, logged: Logged | None, known: Witn
 
 
 def _check_behind(files: SlotLog, name: str, durable: int, logged: Logged) -> set[bytes]:
-    """Checks the part beyond the durable length, where a power cut may leave holes and a torn end."""
+    """Checks a file beyond its durable length, where a power cut may leave holes and a torn end."""
     found: set[bytes] = set()
     rest, at = b"", durable
     while part := files.disk.read(files.root / name, at, READ_BYTES):
@@ -100,7 +100,7 @@ def _newer(files: SlotLog, name: str) -> NoReturn:
 
 
 def check_never_opened(files: SlotLog) -> None:
-    """For a state that knows no incarnation: raises OutOfStep if the output has anything of the slot."""
+    """Raises OutOfStep if the output has anything of the slot. For a state that knows no incarnation."""
     for kind in files.kinds:
         for suffix in (PLAIN_SUFFIX, FINAL_SUFFIX):
             for number in files.numbers(kind, suffix):
@@ -112,7 +112,7 @@ def check_never_opened(files: SlotLog) -> None:
 def check_witness(files: SlotLog, finals: Finals, witness: Witness) -> None:
     """Raises OutOfStep if the output does not extend the witness.
 
-    A file becomes final only after the witness covers all of it, so for one that cannot be compared
+    A file becomes final only after the witness covers all of it, so for a final file that cannot be compared
     (``Finals.unseen``) the length suffices.
     """
     for kind, log in zip(files.kinds, witness, strict=False):  # a witness of a later release may have more logs
@@ -127,7 +127,7 @@ def check_witness(files: SlotLog, finals: Finals, witness: Witness) -> None:
 
 
 def check_registry(files: SlotLog, finals: Finals, witness: Witness) -> None:
-    """Raises OutOfStep if readers were shown more than the registry has witnessed: it is an older copy."""
+    """Raises OutOfStep if more was published than the registry has witnessed: the registry is an older copy."""
     told = dict(files.published)
     for kind, number in finals.highest().items():
         told[files.name(kind, number)] = finals.length_of(files.name(kind, number))
@@ -141,16 +141,16 @@ def check_registry(files: SlotLog, finals: Finals, witness: Witness) -> None:
 
 
 def repair_output(files: SlotLog, place: Place | None, logged: Logged, *, log_is_whole: bool = True) -> Found:
-    """Looks for the logged lines (without their newline) in the output from ``place`` on (``None``: the log is
-    empty).
+    """Searches the output from ``place`` on for the logged lines, without newlines. ``place`` is ``None`` if the log
+    is empty.
 
-    Afterwards all of the output is durable and published. A line names its token and its id, so whole lines are
-    compared: nothing needs to be parsed here. Above the published durable length, all lines come from the log; a
-    damaged one (a hole after a power cut) is cut off with everything after it, and cut lines count as not found. A
-    torn line is completed if exactly one logged line begins like it, but only from a log that could be read to its
-    last byte: otherwise it may come from a lost frame. Then it is cut, and redone. An event's pairs are written
-    together and count as one line here: if the last of them are missing they are completed, or the others are cut as
-    well. Final files are not searched: their ids are cleared, so a redo of their lines writes nothing.
+    Afterwards all of the output is durable and published. A line contains its token and id, so whole lines are
+    compared without parsing. Above the published durable length, all lines come from the log; a damaged one (a hole
+    after a power cut) is cut off with everything after it, and cut lines count as not found. A torn line is completed
+    if exactly one logged line begins like it, but only if the log was read to its last byte: otherwise the line may
+    come from a lost frame, so it is cut and redone. An event's pairs are written together and count as one line here:
+    if the last ones are missing, they are completed, or the others are cut too. Final files are not searched: their
+    ids are cleared, so redoing their lines writes nothing.
     """
     found = Found()
     for at, kind in enumerate(files.kinds):
@@ -166,7 +166,7 @@ def repair_output(files: SlotLog, place: Place | None, logged: Logged, *, log_is
 
 
 def _looked_from(start: tuple[int, int], number: int) -> int | None:
-    """The first byte of file ``number`` where logged lines may be; ``None`` if it cannot have any."""
+    """Returns the first byte of file ``number`` where logged lines may be; ``None`` if it cannot have any."""
     if number < start[0]:
         return None
     return start[1] if number == start[0] else 0
@@ -175,7 +175,7 @@ def _looked_from(start: tuple[int, int], number: int) -> int | None:
 def _repair_file(
     files: SlotLog, name: str, looked_from: int | None, logged: Logged, found: Found, *, completes: bool
 ) -> None:
-    """Repairs one file: cuts or completes its tail, makes it durable, collects the logged lines."""
+    """Repairs one file: cuts or completes its tail, makes it durable, and collects the logged lines in it."""
     path = files.root / name
     durable = files.lengths.get(name, 0)
     size = files.disk.size(path)
@@ -206,7 +206,7 @@ def _repair_file(
 
 
 def _whole(data: bytes, trusted: int, logged: Logged) -> int:
-    """The length of the undamaged whole lines of ``data``; the first ``trusted`` bytes are not checked."""
+    """Returns the length of the undamaged whole lines of ``data``. Does not check the first ``trusted`` bytes."""
     at = trusted
     while (hole := data.find(b"\0", at)) >= 0:
         start = data.rfind(b"\n", trusted, hole) + 1 or trusted
@@ -218,7 +218,7 @@ def _whole(data: bytes, trusted: int, logged: Logged) -> int:
 
 
 def _completion(tail: bytes, logged: Iterable[bytes]) -> bytes:
-    """The missing part of a torn end, if it is the beginning of exactly one logged line."""
+    """Returns the missing part of a torn end, if exactly one logged line begins like it."""
     if not tail or b"\0" in tail:
         return b""
     candidates = {line for line in logged if line.startswith(tail)}
@@ -232,7 +232,7 @@ def _check_missing(files: SlotLog) -> None:
 
 
 def next_numbers(files: SlotLog, listed: dict[str, int], place: Place | None) -> dict[str, tuple[int, bool]]:
-    """For each kind: the number of the file to write to, and True if it exists and may be continued.
+    """Returns for each kind the number of the file to write, and True if it exists and may be continued.
 
     ``listed``: the highest number in the manifest, for files that were moved away. A final file is not continued.
     """

@@ -1,20 +1,19 @@
-"""The redo log: frames of opaque bytes with a column of tokens, durable before anything is registered.
+"""The redo log: frames of opaque bytes and a column of tokens, durable before anything in them is registered.
 
 On disk: segments ``<8 digits>.redo`` in one directory. A segment is a header (magic, version, flags, number, sealed
 bytes, CRC) and frames (mark, CRC, lengths, the length of the segment known to be synced, note, tokens, body),
 little-endian.
 
 - Only the newest segment can have a torn tail: a segment is synced before its successor is created. A bad frame there
-  is a torn tail unless the header (sealed bytes were durable when the segment got its name) or a later good frame
-  says that it had been synced. A bad frame anywhere else is damage, and the slot refuses to start: continuing would
-  lose records or write them twice.
-- A segment that a start has written carries REPLACES: once it has its name, all older ones are void (rule 7).
-- A segment goes when all its frames have left.
+  is a torn tail, unless the header (sealed bytes were durable when the segment got its name) or a later good frame
+  shows that it was synced. Any other bad frame is damage, and the slot refuses to start: continuing would lose
+  records or write them twice.
+- A segment written by a start has the flag REPLACES: once it has its name, all older segments are void (rule 7).
+- A segment is deleted when all its frames have left.
 
-Once an operator has accepted the damage (rule 13) ``salvage`` reads all readable frames. Good frames around a bad one
-are kept and redone as usual. An event of a lost frame was either never registered: then its dispatcher asks again; or
-registered and written: then the verifier clears it; or registered and not written: then recovery by token gives it up
-once this start has redone the rest.
+Once an operator has accepted the damage (rule 13), ``salvage`` reads all good frames, which are redone as usual. An
+event of a lost frame was either never registered: its dispatcher asks again; or registered and written: the verifier
+clears it; or registered and not written: recovery by token gives it up once this start has redone the rest.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ class RedoLogDamaged(PhotonError):
     def __str__(self) -> str:
         return (
             f"{self.path}: damaged redo log at byte {self.offset} ({self.why}); restore this file from the disk's "
-            "backup; a deployment goes on without it after `photon serve datacentre` (or joiner, if it is apart) "
-            "with --accept-damaged-log, once"
+            "backup; to continue without it, run `photon serve datacentre` (or joiner, if it is apart) once with "
+            "--accept-damaged-log"
         )
 
 
@@ -67,7 +66,7 @@ class SegmentHead:
 
 @dataclass(frozen=True, slots=True)
 class RedoFrame:
-    """The unit of logging. ``note`` and ``body`` are opaque here."""
+    """The unit of logging. The log does not interpret ``note`` and ``body``."""
 
     note: bytes
     tokens: U64
@@ -75,7 +74,7 @@ class RedoFrame:
 
 
 class RedoLog:
-    """The frames of one slot. The caller numbers frames in growing order. Not thread-safe."""
+    """The frames of one slot. The caller numbers them in ascending order. Not thread-safe."""
 
     def __init__(self, disk: Disk, directory: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._disk = disk
@@ -107,7 +106,7 @@ class RedoLog:
         return [frame for frames in self.by_segment() for frame in frames]
 
     def by_segment(self) -> Iterator[list[RedoFrame]]:
-        """Like ``read``, one segment at a time; changes nothing, so observers of a slot may call it.
+        """Like ``read``, one segment at a time. Changes nothing, so observers of a slot may call it.
 
         Raises OSError if the slot's joiner removes a segment meanwhile.
         """
@@ -119,7 +118,7 @@ class RedoLog:
             yield frames
 
     def lacking(self, end: tuple[int, int]) -> str:
-        """Describes the log's end if that is before its former durable end; otherwise empty."""
+        """Describes where the log ends if that is before its former durable end ``end``; empty if it is not."""
         newest = max(self._numbers(), default=0)
         there = self._disk.size(self._path(newest)) if newest else 0
         if (newest, there) >= end:
@@ -128,14 +127,14 @@ class RedoLog:
         return f"{end[1]} bytes of segment {end[0]} had been durable, but {found}"
 
     def check_reaches(self, end: tuple[int, int]) -> None:
-        """Raises RedoLogDamaged if the log ends before its former durable end."""
+        """Raises RedoLogDamaged if the log ends before its former durable end ``end``."""
         if why := self.lacking(end):
             raise RedoLogDamaged(self._path(end[0]), 0, f"{why}: it was lost, or is an older copy")
 
     def begin(self, kept: Sequence[tuple[int, RedoFrame]], *, after: int = 0) -> None:
-        """Copies the kept frames to a new segment, makes it durable, and drops all older ones (rule 7).
+        """Copies the kept frames to a new segment, makes it durable, and drops all older segments (rule 7).
 
-        ``after``: the number of a former segment, even if it is lost, as numbers are never reused.
+        ``after``: a number that the new segment must exceed, as numbers of lost segments are not reused.
         """
         older = self._numbers()
         segment = max([after, *older]) + 1
@@ -181,7 +180,7 @@ class RedoLog:
         self.end = (self._segment, size)
 
     def release(self, frames: Sequence[int]) -> None:
-        """Notes that these frames have left; a segment without frames is removed, the newest one once it is full."""
+        """Removes frames from the log. Deletes segments without frames, the newest one only once it is full."""
         assert self._file is not None, "begin comes first"
         for number in frames:
             segment = self._segment_of.pop(number)
@@ -227,7 +226,7 @@ class RedoLog:
         return [number for number, _ in segments_in(self._disk, self._directory)]
 
     def _segments(self) -> list[int]:
-        """The valid segments: from the newest REPLACES on."""
+        """Returns the valid segments: from the newest one with REPLACES on."""
         numbers = self._numbers()
         for at in range(len(numbers) - 1, -1, -1):
             path = self._path(numbers[at])
@@ -257,7 +256,7 @@ def segments_in(disk: Disk, directory: Path) -> list[tuple[int, Path]]:
 
 
 def segment_head(head: bytes, path: Path, segment: int) -> SegmentHead | None:
-    """The header in a segment's first bytes; ``None`` if they are not its header.
+    """Decodes a segment's header from its first bytes; ``None`` if they are not its header.
 
     Raises RedoLogDamaged for another version.
     """
@@ -288,8 +287,9 @@ def _encode(frame: RedoFrame, synced: int) -> list[bytes]:
 
 
 def decode_frame(data: bytes, at: int) -> tuple[RedoFrame, int, int] | None:
-    """The frame at ``at``, its end, and the synced length when it was written; ``None`` if it is incomplete or
-    bad."""
+    """Returns the frame at ``at``, its end, and the segment's synced length when it was written; ``None`` if it is
+    incomplete or bad.
+    """
     if len(data) - at < _FRAME.size:
         return None
     mark, crc, note_size, count, size, synced = _FRAME.unpack_from(data, at)
@@ -303,7 +303,7 @@ def decode_frame(data: bytes, at: int) -> tuple[RedoFrame, int, int] | None:
 
 
 def _read_segment(disk: Disk, path: Path, segment: int, *, newest: bool) -> tuple[list[RedoFrame], bool]:
-    """A segment's frames, and True if they reach its last byte."""
+    """Returns a segment's frames, and True if they reach its last byte."""
     data = disk.read(path)
     frames: list[RedoFrame] = []
     if newest and not _is_header(data[: _SEGMENT.size], segment):
@@ -346,9 +346,9 @@ class Lost:
 
 
 def salvage(disk: Disk, directory: Path) -> tuple[list[RedoFrame], list[Lost]]:
-    """Returns all good frames that count, oldest first, and the unreadable ranges between them.
+    """Returns all good frames of valid segments, oldest first, and the unreadable ranges between them.
 
-    If a header cannot be read, older segments count as well: frames that had left are recognised as done by the
+    If a header cannot be read, older segments count as valid too: frames that had left are recognised as done by the
     registry or the output. Raises RedoLogDamaged for a segment of another version, which is not damage to be
     salvaged.
     """
@@ -366,7 +366,7 @@ def salvage(disk: Disk, directory: Path) -> tuple[list[RedoFrame], list[Lost]]:
 
 
 def set_aside(disk: Disk, path: Path) -> Path:
-    """Keeps a damaged segment for inspection, durably, under a name that no start reads."""
+    """Durably renames a damaged segment so that no start reads it, and keeps it for inspection."""
     data = disk.read(path)
     number = 0
     while True:
@@ -407,7 +407,7 @@ def _of_segment(
 
 
 def _good_after(data: bytes, bad: int) -> tuple[int, int]:
-    """The offset of the next good frame (-1 if none), and the largest synced length in any later good frame."""
+    """Returns the next good frame's offset, or -1, and the largest synced length in any later good frame."""
     first, synced = -1, 0
     at = data.find(FRAME_MARK, bad + 1)
     while at >= 0:

@@ -3,8 +3,8 @@
 Directories: ``state`` holds lock, slot.json, durable.json, manifest, redo/ and the verifier's own files; ``output``
 holds joined/, filtered/, unmatched/ and rejected/, and may be shared by several slots.
 
-Threads: ``log`` and ``release`` belong to one thread, ``write``, ``sync_output``, ``forget`` to another, ``finish``
-to a third; ``recover`` comes before all of them.
+Call ``log`` and ``release`` on one thread, ``write``, ``sync_output`` and ``forget`` on a second, and ``finish`` on a
+third; call ``recover`` before all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REDONE_NAME = "redone.json"
 
 
 def write_redone(disk: Disk, state: Path, slot: str, upto: int, lengths: dict[str, int]) -> None:
-    """Replaces ``redone.json`` in the slot's state, durably. ``lengths``: the durable ones."""
+    """Durably replaces ``redone.json`` in the slot's state. ``lengths``: the files' durable lengths."""
     disk.replace(state / REDONE_NAME, msgspec.json.encode(Redone(slot, upto, lengths)))
 
 
@@ -58,7 +58,7 @@ class SlotPaths:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A start's findings. ``kept`` are the rows that the log has and the output lacks, by frame."""
+    """The result of recovery. ``kept``: rows that the log has and the output lacks, by frame."""
 
     kept: list[tuple[int, Rows]]
     incarnations: tuple[int, ...]  # of the kept rows' tokens
@@ -68,7 +68,7 @@ class Recovered:
 
 
 class _Log(NamedTuple):
-    """The redo log as a start has read it."""
+    """The redo log as read at a start."""
 
     frames: list[RedoFrame]
     rows: list[Rows]  # of each frame
@@ -79,7 +79,7 @@ class _Log(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """A start's information for comparing ages (rule 6)."""
+    """Information for comparing ages at a start (rule 6)."""
 
     # On an operator's order: unreadable or missing parts of the log are left to recovery by token (rule 13).
     accept_damaged_log: bool = False
@@ -95,7 +95,7 @@ AGES = Ages()
 
 @dataclass(eq=False)
 class SlotStore:
-    """The disk side of a slot. After any OSError the process must end (rule 7)."""
+    """A slot's state and output on disk. After any OSError the process must end (rule 7)."""
 
     disk: Disk
     paths: SlotPaths
@@ -123,7 +123,7 @@ class SlotStore:
 
     @property
     def redo_end(self) -> tuple[int, int] | None:
-        """Newest segment of the redo log and its durable length in bytes; any thread may read it."""
+        """The redo log's newest segment, and its durable length in bytes. Any thread may read it."""
         return self._redo.end
 
     @property
@@ -132,9 +132,9 @@ class SlotStore:
 
     # -- start -----------------------------------------------------------------------------------------------
     def check_witness(self, witness: Witness) -> None:
-        """Call before ``recover``: raises SlotRefused if the output lacks anything in the witness (rule 6).
+        """Raises SlotRefused if the output lacks anything in the witness (rule 6). Call it before ``recover``.
 
-        From then on nothing beyond the witness is published; an empty one means that the slot has none yet.
+        From then on nothing beyond the witness is published. An empty witness means that the slot has none yet.
         """
         self._finals.load()
         recovery.check_witness(self._files, self._finals, witness)
@@ -170,10 +170,10 @@ class SlotStore:
         self._beyond = recovery.check_age(self._files, self._finals, logged, copied)
 
     def standing(self) -> list[Rows]:
-        """The logged rows whose lines are in the output above the durable length, or will be once a torn one is
-        completed.
+        """Returns the logged rows whose lines are in the output above the durable length, or will be once a torn line
+        is completed.
 
-        Call after ``check_age``. No digest is twice in one ``Rows``.
+        Call it after ``check_age``. No digest occurs twice in one ``Rows``.
         """
         assert self._log_read is not None, "check_age comes first"
         found = []
@@ -183,7 +183,7 @@ class SlotStore:
         return _together(found)
 
     def lacks(self, ends: Witness) -> Lacking:
-        """Returns the logs in which the output lacks parts of its copy. Raises SlotRefused, OSError."""
+        """Returns the logs in which the output lacks bytes of its copy. Raises SlotRefused, OSError."""
         self._finals.load()
         return lacking(self._files, self._finals, ends)
 
@@ -196,7 +196,7 @@ class SlotStore:
         *,
         replaces: bool,
     ) -> list[str] | None:
-        """Takes output from the copy, before ``recover``; like ``taking.take``. Raises SlotRefused, OSError."""
+        """Fetches output from the copy before ``recover``, like ``taking.take``. Raises SlotRefused, OSError."""
         taken = await take(self._files, wanted, keeper, of, pause, replaces=replaces)
         self.taken = taken or []
         return taken
@@ -211,12 +211,12 @@ class SlotStore:
 
     @property
     def shown(self) -> Witness:
-        """The published output; may be read from any thread."""
+        """The published output. Any thread may read it."""
         return self._files.witness or ()
 
     @property
     def unpublished_bytes(self) -> int:
-        """Durable bytes that readers do not see yet. Call on the output's thread, or after it."""
+        """Returns the number of durable bytes not published yet. Call it on the output's thread, or after its end."""
         return self._files.unpublished_bytes
 
     @property
@@ -224,13 +224,13 @@ class SlotStore:
         return self._files.held or ()
 
     def hold(self, held: Witness) -> None:
-        """Notes the copy's content: readers may see this much more, but no more may be cleared. Call on the output's
-        thread.
+        """Notes the copy's content: readers may see more than that, but no more may be cleared. Call it on the
+        output's thread.
         """
         self._files.hold(held)
 
     def show(self, witness: Witness) -> None:
-        """Notes the witness: readers and verifier may see this much. Call on the output's thread."""
+        """Publishes the output up to the witness to readers and verifier. Call it on the output's thread."""
         self._files.witness = witness
         self._files.show()
 
@@ -239,9 +239,9 @@ class SlotStore:
         return self._files.durable
 
     def recover(self, *, accept_damaged_log: bool = False) -> Recovered:
-        """Reads the log, repairs the output, begins a new log with the missing rows (rules 5 and 7).
+        """Reads the log, repairs the output, and begins a new log with the missing rows (rules 5 and 7).
 
-        ``accept_damaged_log``: on an operator's order; unreadable parts are left to recovery by token (rule 13).
+        ``accept_damaged_log``: an operator accepts damage; unreadable parts are left to recovery by token (rule 13).
         """
         self.disk.make_dir(self.paths.state / REDO_NAME)
         if self.ships:
@@ -289,7 +289,7 @@ class SlotStore:
 
     # -- redo log --------------------------------------------------------------------------------------------
     def log(self, frames: Sequence[tuple[int, Rows]]) -> None:
-        """Appends a group of frames with one write and makes them durable with one sync."""
+        """Appends frames with one write, and makes them durable with one sync."""
         note = encode_place(self._files.place)
         self._redo.append([(number, RedoFrame(note, rows.tokens, rows.encode())) for number, rows in frames])
         self._redo.sync()
@@ -303,12 +303,12 @@ class SlotStore:
         self._files.write(chunks, now)
 
     def sync_output(self, now: float) -> None:
-        """Makes all output durable, with its names, and publishes its length; rolls files that are due."""
+        """Syncs all output files and their directory entries, publishes their lengths, and rolls due files."""
         self._files.publish(now=now)
         self._look_at_files()
 
     def _look_at_files(self) -> None:
-        """Notes the durable files for shipping."""
+        """Updates the list of durable files, from which output is shipped."""
         if self.ships:
             found = [dict(each) for each in self._final_files]
             for name, length in self._files.lengths.items():
@@ -317,19 +317,19 @@ class SlotStore:
             self.local_files = tuple(tuple(sorted(each.items())) for each in found)
 
     def publish_redone(self, upto: int) -> None:
-        """Publishes that incarnations up to this one have nothing left in the log, up to the place that is synced now
-        (rule 13).
+        """Publishes that incarnations up to ``upto`` have nothing left in the log, and the output's durable lengths
+        now (rule 13).
         """
         write_redone(self.disk, self.paths.state, self.slot, upto, self._files.lengths)
 
     def roll_output(self) -> None:
-        """Closes the output files, so that they can become final (drain)."""
+        """Closes the output files, so that they can become final."""
         self._files.publish(now=None)
         self._look_at_files()
 
     # -- final files -----------------------------------------------------------------------------------------
     def cleared(self) -> list[str]:
-        """Returns rolled files whose ids are all cleared and that the copy has completely: no redo needs them."""
+        """Returns rolled files that are fully cleared and completely in the copy: no redo needs them."""
         found = ready(self._files, read_clearing(self.disk, self.paths.state))
         if found:  # a damaged file stays unchanged, as a final one would differ from its published length
             damaged = {each.file for each in read_damaged(self.disk, self.paths.state)}
@@ -342,11 +342,11 @@ class SlotStore:
         return at < len(self.held) and (number, length) <= (self.held[at].number, self.held[at].length)
 
     def finish(self, name: str) -> None:
-        """Lists a file of ``cleared`` in the manifest, compressed if requested; ``forget`` comes next."""
+        """Lists a file of ``cleared`` in the manifest, compressed if requested. Call ``forget`` next."""
         self._finals.finish(name)
 
     def forget(self, names: Sequence[str]) -> None:
-        """Notes that these files are final: they are no longer published as growing ones."""
+        """Stops publishing these files as growing ones, as they are final now."""
         for name in names:
             at, number = place_of(name)
             self._final_files[at][number] = self._files.lengths.get(name, 0)
@@ -359,13 +359,13 @@ class SlotStore:
         return self._files.place
 
     def close(self) -> None:
-        """Closes files. Output that is not synced is still in the redo log."""
+        """Closes the files. Output that is not synced is still in the redo log."""
         self._files.close()
         self._redo.close()
 
 
 def incarnations_in(frames: Sequence[Rows]) -> tuple[int, ...]:
-    """The incarnations of the frames' tokens, oldest first."""
+    """Returns the incarnations of the frames' tokens, oldest first."""
     return tuple(sorted({incarnation_of(int(token)) for rows in frames for token in np.unique(rows.tokens)}))
 
 
@@ -375,7 +375,7 @@ def _records_of(line: bytes) -> list[bytes]:
 
 
 def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:
-    """Returns the rows whose records are not all in the output; counts carried-over rows, which are in two frames,
+    """Returns the rows whose records are not all in the output. Rows carried over are in two frames, but are returned
     once.
     """
     seen: set[tuple[int, bytes]] = set()
@@ -392,9 +392,9 @@ def _missing(frames: Sequence[Rows], present: set[bytes]) -> list[Rows]:
 
 
 def _together(frames: Sequence[Rows]) -> list[Rows]:
-    """Merges rows, in the same order, into as few frames as possible. With few events per second each event has its
-    own frame. Each frame is a request, and after an hour a start would send tens of thousands of requests that block
-    each other until all time out. No digest is twice in a frame: the registry answers each request for different ids.
+    """Merges rows, in order, into as few frames as possible. At a low rate each event has its own frame, and each
+    frame is a request: after an hour, a start would send tens of thousands of requests that delay each other until
+    all time out. No digest is twice in a frame, since the ids of a registry request must differ.
     """
     merged: list[Rows] = []
     parts: list[Rows] = []

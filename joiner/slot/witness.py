@@ -1,10 +1,9 @@
-"""Applies the registry's witness to a slot (rule 6): refuses an old copy, and shows nothing too early.
+"""Applies the registry's witness to a slot (rule 6): refuses an old copy, and publishes nothing too early.
 
-The witness names, for each of KINDS in their order, the newest file with anything durable, its length and the hash of
-just these bytes; a file is permanently closed before the next one gets content. If the output lacks any of it, the
-directory is an older copy: readers may have relied on the missing part, and the verifier may have
-cleared it. While a slot works, its witness follows its durable output after some delay; readers and verifier see no
-more than the witness covers.
+For each of KINDS in order, the witness has the newest file with durable content, its length, and the hash of these
+bytes; a file is permanently closed before the next one gets content. If the output lacks any of them, the directory
+is an older copy: readers may have relied on the missing part, and the verifier may have cleared it. While a slot
+works, its witness follows the durable output with some delay; readers and verifier see only what the witness covers.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ class PrefixHash:
         return found
 
     def log(self, number: int, length: int) -> WitnessLog:
-        """Returns the witness of the first ``length`` bytes of file ``number``, those hashed so far."""
+        """Returns the witness of the bytes hashed so far: the first ``length`` bytes of file ``number``."""
         return WitnessLog(number, length, self._hash.digest() if length else b"")
 
 
 def hash_file(disk: Disk, path: Path, length: int) -> PrefixHash:
-    """The hash of a file's first bytes, or of all if it is shorter."""
+    """Returns the hash of a file's first ``length`` bytes, or of all if it is shorter."""
     found = PrefixHash()
     at = 0
     while at < length and (part := disk.read(path, at, min(READ_BYTES, length - at))):
@@ -50,12 +49,12 @@ def hash_file(disk: Disk, path: Path, length: int) -> PrefixHash:
 
 
 def witness_log(disk: Disk, path: Path, number: int, length: int) -> WitnessLog:
-    """The witness of the first bytes of file ``number``."""
+    """Returns the witness of the first ``length`` bytes of a file, whose number is ``number``."""
     return hash_file(disk, path, length).log(number, length)
 
 
 def difference(disk: Disk, path: Path, log: WitnessLog) -> str:
-    """Why the file does not begin with the bytes in ``log``; empty if it does."""
+    """Returns why the file does not begin with the bytes witnessed by ``log``; empty if it does."""
     if not disk.exists(path):
         return "does not exist"
     if (size := disk.size(path)) < log.length:
@@ -64,17 +63,17 @@ def difference(disk: Disk, path: Path, log: WitnessLog) -> str:
 
 
 def shown(witness: Witness, at: int, number: int, length: int) -> int:
-    """The number of a file's durable bytes covered by the witness; ``at``: the log's place in the witness."""
+    """Returns how many of a file's ``length`` durable bytes the witness covers. ``at``: the log's index there."""
     if at >= len(witness) or number > witness[at].number:
         return 0
     return length if number < witness[at].number else min(length, witness[at].length)
 
 
 async def ask_witness(registry: Registry, slot: str, pause: Callable[[float], Awaitable[None]]) -> Witnessed:
-    """The witness before the slot is opened, and its newest incarnation.
+    """Returns the slot's witness and newest incarnation, before it is opened.
 
-    Asks until it is known: a start in an old copy must not open anything, or the newest directory would be refused
-    once restored.
+    Repeats the request until it is answered: a start in an old copy must not open the slot, or the newest directory
+    would be refused once restored.
     """
     return await until_told(lambda: registry.read_witness(slot), pause)
 
@@ -94,7 +93,7 @@ class WitnessKeeper:
         return self._asked
 
     def heard(self, known: Witnessed | None) -> str:
-        """Takes the answer to the last request. Returns why the process must end, empty if it need not."""
+        """Handles the answer to the last request. Returns why the process must end; empty if it need not."""
         if known is None or self._asked is None:
             return ""
         if known.reason:

@@ -1,4 +1,4 @@
-"""Reads the published output of joiners: the files, their readable lengths, and the contents of lines."""
+"""Reads the published output of joiners: its files, their readable lengths, and the content of lines."""
 
 from photon.outputs.cursor import Cursor, CursorUnreadable, OutputLog, Position
 from photon.outputs.log.format import retired_bytes

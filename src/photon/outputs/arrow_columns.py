@@ -1,4 +1,4 @@
-"""Output records as Arrow columns, named as in ``records.py``; the content of our Parquet files."""
+"""Output records as Arrow columns, named as in ``records.py``. Our Parquet files contain these."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LineUnreadable(PhotonError):
 
 
 def table_of(records: OutputRecords) -> Any:
-    """A ``pyarrow.Table``: ids, keys and payloads are binary (payloads as their JSON text). Raises LineUnreadable."""
+    """Makes a ``pyarrow.Table``. Ids, keys and payloads (JSON text) are binary. Raises LineUnreadable."""
     import pyarrow as pa
 
     for why, offset in zip(records.torn, records.offset, strict=True):
@@ -29,7 +29,7 @@ def table_of(records: OutputRecords) -> Any:
 
 
 def schema() -> Any:
-    """The ``pyarrow.Schema`` of every such table."""
+    """Returns the ``pyarrow.Schema`` of these tables."""
     return table_of(OutputRecords()).schema
 
 

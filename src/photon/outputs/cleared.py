@@ -1,4 +1,4 @@
-"""The point up to which a slot's output is cleared: no event before it is ever written again."""
+"""Reads how far a slot's output is cleared: no event before that is ever written again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Clearing:
     trouble: Mapping[str, int] = field(default_factory=dict)
 
     def bounds(self, files: Sequence[OutputFile]) -> dict[str, int]:
-        """Returns for each unfinished file the length readable by readers of cleared lines."""
+        """Returns, for each file not fully cleared, the length that readers of cleared lines may read."""
         return {
             file.name: 0 if file.name in self.trouble else self.files.get(file.name, 0)
             for file in files

@@ -1,4 +1,4 @@
-"""The bytes of one output file by uncompressed offset, whether it is plain, compressed, or compressed meanwhile."""
+"""Reads one output file by uncompressed offset, even if it is compressed or becomes so meanwhile."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class OutputMissing(PhotonError):
 
 
 def gzip_stream() -> isal_zlib.Compress:
-    """A compressor of output files: ``compress`` the parts, then ``flush``."""
+    """Returns a compressor for an output file: ``compress`` the parts, then ``flush``."""
     return isal_zlib.compressobj(COMPRESSION_LEVEL, isal_zlib.DEFLATED, GZIP)
 
 
 class FileContent:
-    """Reads one file onward from an offset. Keeps no file open; unpacks a compressed one once."""
+    """Reads one file forwards from an offset. Keeps no file open; unpacks a compressed file only once."""
 
     def __init__(self, disk: Disk, path: Path, at: int) -> None:
-        """``path``: that of the plain file; ``at``: offset in uncompressed bytes."""
+        """``path``: path of the plain file; ``at``: offset in uncompressed bytes."""
         self._disk = disk
         self._plain = path
         self._final = path.with_name(gzip_name(path.name))
@@ -59,19 +59,19 @@ class FileContent:
         return self._unpacking is not None
 
     def read(self, length: int) -> bytes:
-        """The next ``length`` bytes; fewer at the end of the file. Raises OutputMissing, OSError."""
+        """Returns the next ``length`` bytes; fewer at the end of the file. Raises OutputMissing, OSError."""
         data = self._read(length)
         self.at += len(data)
         return data
 
     def give_back(self, data: bytes) -> None:
-        """Puts back the end of the last bytes read, to be read again."""
+        """Puts back ``data``, the end of the bytes read last, to be read again."""
         self.at -= len(data)
         if self._unpacking is not None:
             self._unpacking.give_back(data)
 
     def check(self) -> None:
-        """Call it at the file's end. Raises OutputMissing if the file is compressed and its checksum is wrong."""
+        """Raises OutputMissing if the file is compressed and its checksum is wrong. Call it at the file's end."""
         if self._unpacking is not None:
             more = self._read(1, whole=True)  # the checksum follows the last byte
             if self._unpacking is not None:
@@ -98,7 +98,7 @@ class FileContent:
 
 
 class _Unpacking:
-    """A gzip file, read forwards. Raises FileNotFoundError once the file is gone, or another one has its name."""
+    """A gzip file, read forwards. Raises FileNotFoundError once the file is gone or another file has its name."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -117,8 +117,9 @@ class _Unpacking:
         self._given_back = data + self._given_back
 
     def read(self, length: int, *, whole: bool = False) -> bytes:
-        """Returns fewer bytes at the end, and before a damage that the next call reports. ``whole``: the file must
-        end there."""
+        """Returns fewer bytes at the end, and before damage that the next call reports. ``whole``: the file must end
+        there.
+        """
         parts = [self._given_back[:length]]
         self._given_back = self._given_back[length:]
         length -= len(parts[0])
@@ -134,7 +135,7 @@ class _Unpacking:
         return b"".join(parts)
 
     def _part(self, length: int) -> bytes:
-        """The next bytes; empty at the end."""
+        """Returns the next bytes; empty at the end."""
         while True:
             if self._member.eof:  # files may have been recompressed with several members
                 self._packed = self._member.unused_data or self._chunk()
@@ -155,7 +156,7 @@ class _Unpacking:
                 return part
 
     def _before_damage(self, length: int) -> bytes:
-        """The bytes that can be unpacked before zlib meets an error; empty if there are none."""
+        """Returns the bytes that can be unpacked before zlib meets an error."""
 
         def unpacked(size: int) -> tuple[bytes, zlib._Decompress] | None:
             member = self._member.copy()

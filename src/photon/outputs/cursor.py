@@ -1,11 +1,11 @@
-"""A reader's position: for each slot and kind, the number of a file and an offset in it.
+"""A reader's position: a file number and an offset for each slot and kind.
 
 As a line of JSON::
 
     {"photon_cursor":1,"slots":{"east-1":{"joined":[3,73400320]}},"output":"5d0a3c91f2b7e846"}
 
-``photon_cursor`` is the version of the form, ``output`` the identity of the output, where it has one. Offsets are
-uncompressed bytes, at the end of a line. Logs that are not named are read from the beginning.
+``photon_cursor`` is the version of the form, ``output`` the identity of the output, where it has one. Offsets count
+uncompressed bytes and are at line ends. Logs that it does not name are read from the beginning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOCK_SUFFIX = ".lock"
 
 
 class Position(NamedTuple):
-    """Everything before this position was read."""
+    """A position in a log: everything before it was read."""
 
     number: int  # the file's number, as in its name
     offset: int  # uncompressed bytes; it is the end of a line
@@ -51,7 +51,7 @@ class CursorUnreadable(UsageError):
 
 
 class OtherOutput(UsageError):
-    """A cursor belongs to another output, so records would be skipped, or read twice."""
+    """A cursor belongs to another output: records would be skipped or read twice."""
 
     exit_code = 3
 
@@ -68,20 +68,20 @@ class Cursor:
     output: str = field(default="", compare=False)  # the output's identity; empty if it has none, or nothing was read
 
     def moved(self, place: OutputLog, to: Position, output: str = "") -> Cursor:
-        """The cursor after one log was read up to ``to``. ``output``: the identity of that log's output."""
+        """Returns the cursor after reading one log up to ``to``. ``output``: the identity of that log's output."""
         return Cursor({**self.positions, place: to}, output or self.output)
 
     def within(self, output: str, where: object) -> Cursor:
-        """This cursor in the output with this identity; ``where`` names it for people. Raises OtherOutput."""
+        """Binds this cursor to the output with this identity; ``where`` names it in errors. Raises OtherOutput."""
         if self.output and output and self.output != output:
             raise OtherOutput(
                 f"{where} is the output {output}, but the cursor belongs to the output {self.output}",
-                "name that one again, or use another cursor",
+                "name that output again, or use another cursor",
             )
         return Cursor(self.positions, output or self.output)
 
     def encode(self) -> bytes:
-        """One line of JSON without newline."""
+        """Returns one line of JSON without newline."""
         slots: dict[str, dict[str, tuple[int, int]]] = {}
         for place, position in sorted(self.positions.items()):
             slots.setdefault(place.slot, {})[place.kind] = (position.number, position.offset)
@@ -89,7 +89,7 @@ class Cursor:
 
     @classmethod
     def decode(cls, data: bytes, where: str) -> Cursor:
-        """The inverse of ``encode``. ``where`` names it for people. Raises CursorUnreadable."""
+        """Decodes the result of ``encode``. ``where`` names it in errors. Raises CursorUnreadable."""
         try:
             encoded = decoded(data, _Encoded)
         except DECODE_ERRORS as bad:
@@ -108,7 +108,7 @@ class Cursor:
 
 
 class CursorFile:
-    """``FILE``, one line of JSON, replaced durably; ``FILE.lock`` next to it is locked during use."""
+    """A cursor in a file: one line of JSON, replaced durably. ``FILE.lock`` next to it is locked during use."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         """Locks the file. Raises UsageError if another process holds the lock, or its directory is not writable."""

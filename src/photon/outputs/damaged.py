@@ -1,7 +1,7 @@
 """Marks damaged ranges of a slot's published files, so that every reader skips them (docs/output.md).
 
 A range is marked once its events were given back: from then on its lines must not be read, even if a copy of the file
-is put back, because the same events are joined again. ``published`` has the format, and tells which bytes remain.
+is restored, because the same events are joined again. ``published`` has the format, and finds the bytes that remain.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ log = get_logger(__name__)
 def mark_damaged(
     disk: Disk, state: Path, output: Path, places: Sequence[tuple[str, int]], at: str, no_record: NoRecord
 ) -> list[DamagedRange | str]:
-    """Marks the unreadable ranges at these places, (plain name, offset), durably. A repetition changes nothing.
+    """Durably marks the unreadable ranges at these places, (plain name, offset). Idempotent.
 
-    Returns for each place the range that covers it, or one line with the reason why nothing is marked there. If the
-    line at the offset is not a record, that line is the range; otherwise everything published from the offset on.
-    ``state``: the slot's state directory; ``output``: the directory of its files. Raises PublishedDamaged, OSError.
+    Returns for each place the range that covers it, or one line that says why nothing is marked. If the line at the
+    offset is not a record, that line is the range; otherwise everything published from the offset on. ``state``: the
+    slot's state directory; ``output``: the directory of its files. Raises PublishedDamaged, OSError.
     """
     slot = SlotListing(disk, state).look()
     files = {file.name: file for file in slot.files}
@@ -54,7 +54,7 @@ def mark_damaged(
 
 
 def add_damaged(disk: Disk, state: Path, slot: str, ranges: Sequence[DamagedRange]) -> None:
-    """Durably marks ranges that are known to be damaged, even in a copy, whose file may be whole.
+    """Durably marks ranges that are known to be damaged, even in a copy whose own file is undamaged.
 
     Raises PublishedDamaged, OSError.
     """
@@ -86,7 +86,7 @@ def _damage(
 
 
 def _merged(ranges: Iterable[DamagedRange]) -> list[DamagedRange]:
-    """Orders ranges by file and place; merges adjacent and overlapping ones, with the reason of the first."""
+    """Sorts ranges by file and place, and merges adjacent and overlapping ones; the first one's reason stays."""
     found: list[DamagedRange] = []
     for each in sorted(ranges, key=lambda each: (each.file, each.start)):
         if found and found[-1].file == each.file and each.start <= found[-1].end:
@@ -106,7 +106,7 @@ def tell_skipped(slot: str, damaged: DamagedRange) -> None:
 
 
 def unreadable(disk: Disk, slot: SlotOutput, output: Path) -> Iterator[DamagedRange]:
-    """Yields unmarked published ranges that are gone or cut short, where every reader stops.
+    """Yields unmarked published ranges that are missing in their files, so that every reader stops there.
 
     A compressed file is unpacked only if the length in its trailer differs from the published one. ``output``: the
     directory of the slot's files. Raises OSError.
@@ -122,7 +122,7 @@ def unreadable(disk: Disk, slot: SlotOutput, output: Path) -> Iterator[DamagedRa
 
 
 def _readable_to(disk: Disk, path: Path, file: OutputFile, at: int, end: int) -> tuple[int, str]:
-    """Returns the byte up to which one range can be read, and why not further."""
+    """Returns the byte up to which [``at``, ``end``) can be read, and why not further."""
     final = path.with_name(gzip_name(path.name))
     if disk.exists(path):
         size = disk.size(path)
@@ -141,12 +141,12 @@ def _readable_to(disk: Disk, path: Path, file: OutputFile, at: int, end: int) ->
 
 
 def _unpacked_size(disk: Disk, final: Path) -> int:
-    """The length in the trailer of a gzip file of one member, modulo 2^32."""
+    """Reads the length modulo 2^32 in the trailer of a gzip file with one member."""
     return int.from_bytes(disk.read(final, max(disk.size(final) - 4, 0), 4), "little")
 
 
 def filler(size: int) -> Iterator[bytes]:
-    """Yields ``size`` newlines, which replace a damaged range when a file is copied by its offsets."""
+    """Yields ``size`` newlines, which replace a damaged range in a copy, so that offsets stay."""
     while size:
         part = min(size, FILL_BYTES)
         yield b"\n" * part
@@ -157,8 +157,9 @@ class FilledContent:
     """Like FileContent, with newlines in place of damaged ranges, so that copies keep their offsets."""
 
     def __init__(self, disk: Disk, path: Path, at: int, damaged: Sequence[DamagedRange]) -> None:
-        """``path``: that of the plain file; ``at``: offset in uncompressed bytes; ``damaged``: the ranges of this
-        file, in order."""
+        """``path``: path of the plain file; ``at``: offset in uncompressed bytes; ``damaged``: this file's damaged
+        ranges, in order.
+        """
         self._disk, self._path, self._damaged = disk, path, damaged
         self._content = FileContent(disk, path, at)
         self.at = at

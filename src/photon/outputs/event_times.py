@@ -1,5 +1,6 @@
-"""First and last time of the lines of an output file, found without reading the records: of event times, and of the
-registry's where they differ, since readers choose files by either. Pure."""
+"""Finds the first and last event time in an output file without parsing its records. Includes the registry's event
+times where they differ, since readers choose files by either. Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ class EventTimes:
         self._rest = b""
 
     def span(self) -> tuple[int | None, int | None]:
-        """First and last; (None, None) if a line has no event time, as then no range covers all lines."""
+        """The first and last time; (None, None) if a line has no event time, since no range then covers all lines."""
         whole = self._lines and self._timed == self._lines and not self._rest
         return (self._first, self._last) if whole else (None, None)
 
     def add(self, data: bytes) -> None:
-        """Bytes after the last line end are handled with the next piece."""
+        """Adds a piece. Bytes after its last line end are handled with the next piece."""
         lines = self._rest + data
         end = lines.rfind(b"\n") + 1
         lines, self._rest = lines[:end], lines[end:]

@@ -1,6 +1,6 @@
-"""Finds every file in an output, listed in a manifest or not, and the whole lines that it still has.
+"""Finds every file in an output, even unlisted ones, and the whole lines that can still be read.
 
-Readers trust lengths and checksums. A search for a record must not: ``zcat`` also reads unlisted files, and a wrong
+Readers rely on lengths and checksums. A search for a record must not: unlisted files may contain it, and a wrong
 checksum does not invalidate single lines.
 """
 
@@ -32,7 +32,7 @@ class FoundFile:
 
 
 def files_below(disk: Disk, output: Path, kinds: Collection[str]) -> list[FoundFile]:
-    """Every output file in the directories of these kinds and below them, by name. Raises OSError."""
+    """Returns all output files in the directories of these kinds and below them, by name. Raises OSError."""
     return [found for kind in sorted(kinds) for found in _below(disk, output, kind, kind)]
 
 
@@ -56,7 +56,7 @@ def _below(disk: Disk, output: Path, directory: str, kind: str) -> Iterator[Foun
 
 
 def whole_lines(disk: Disk, path: Path) -> WholeLines:
-    """The whole lines of a plain or ``.gz`` file, as far as it can be read."""
+    """Reads the whole lines of a plain or ``.gz`` file, as far as it can be read."""
     return WholeLines(disk, path)
 
 
@@ -100,7 +100,7 @@ class WholeLines:
 
 
 def _inflated(chunks: Iterator[bytes], told: WholeLines) -> Iterator[bytes]:
-    """Yields the members of a gzip stream up to a damage; a wrong checksum ends only its own member."""
+    """Yields the content of a gzip stream up to damage. A wrong checksum affects only its own member."""
     packed = b""
     inflate = zlib.decompressobj(GZIP)
     begun = False
@@ -143,8 +143,9 @@ def _inflated(chunks: Iterator[bytes], told: WholeLines) -> Iterator[bytes]:
 
 
 def _up_to_damage(inflate: zlib._Decompress, packed: bytes) -> tuple[bytes, int]:
-    """The output before the damage, and the number of bytes consumed by zlib, whose failing call keeps its earlier
-    output."""
+    """Returns the output before the damage and the number of bytes consumed. Needed because a failing call of zlib
+    keeps its earlier output.
+    """
     out = []
     for at in range(len(packed)):
         try:

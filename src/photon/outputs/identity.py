@@ -1,8 +1,8 @@
-"""The identity of an output: assigned once by its writer, and contained in its readers' cursors.
+"""The identity of an output: its writer assigns it once, and its readers' cursors contain it.
 
 Slots and files have the same names in every output of ``photon join``. Without an identity, a cursor of one output
-would pass for a cursor of another, and records would be skipped. An output below a URL has the identity of the output
-it was copied from. A deployment's output has none: its slots have unique names.
+would be accepted in another, and records would be skipped. An output below a URL has the identity of the output it
+was copied from. A deployment's output has none: its slots have unique names.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def identity_of(disk: Disk, state: Path) -> str:
 
 
 def identify(disk: Disk, state: Path, id: str, by: str) -> None:
-    """Assigns an identity to the output with this state directory, unless it has one. ``by`` names the process, as
-    several with the same ``id`` may start at once. Raises OSError."""
+    """Assigns ``id`` to the output with this state directory, unless it has an identity. ``by`` names the process, as
+    several with the same ``id`` may start at once. Raises OSError.
+    """
     path = state / IDENTITY_NAME
     if not disk.exists(path):
         own = state / f"{IDENTITY_NAME}.{by}"

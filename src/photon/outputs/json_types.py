@@ -1,19 +1,18 @@
-"""Types of columns for JSON values: inferred from values, widened, and the split of a value into a fitting part and a
+"""Column types for JSON values: infers them from values, widens them, and splits a value into a part that fits and a
 rest.
 
-A type is plain data, as a program, a TOML file and a sink's manifest write it: a name, a dict of fields (a struct),
-or a list of one type::
+A type is plain data, the same in programs, TOML files and manifests: a name, a dict of fields (a struct), or a list
+of one type::
 
     {"amount": "float", "user": {"id": "int"}, "tags": ["text"]}
 
 Names: bool, int (64 bit), float, text, json (the value's JSON text), time (UTC, microseconds; of ISO 8601 text),
 time(s), time(ms), time(us), time(ns) (of numbers since 1970), decimal(P,S); float(comma) and decimal(P,S,comma), of
-text such as 1.234,50. Inferred types are bool, int, float, text
-or json; the others are given. Pure.
+text such as 1.234,50. Inferred types are bool, int, float, text or json; others must be given. Pure.
 
-No data is lost. ``fitter`` splits a value into a part for the column and a rest, and merging the rest into the
-column's value restores the original; null and absent are the same here. If an element of a list does not fit, the
-rest is the whole list, and the column has null there.
+No data is lost: ``fitter`` splits a value into a part for the column and a rest, and merging the two restores the
+value. Null and absent are treated alike. If an element of a list does not fit, the rest is the whole list, and the
+column has null there.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Fitter: TypeAlias = "Callable[[Any], tuple[Any, Any]]"
 
 
 class _Nothing:
-    """Means no rest, as ``None`` would be a value."""
+    """The type of the marker for "no rest", since ``None`` is a value."""
 
 
 NOTHING: Any = _Nothing()
@@ -75,7 +74,7 @@ _NS = {"time(s)": 10**9, "time(ms)": 10**6, "time(us)": 10**3, "time(ns)": 1}
 
 # -- inferred --------------------------------------------------------------------------------------------------------
 def type_of(value: Any, depth: int = 0) -> ColumnType:
-    """The type of a JSON value; ``NULL`` for null."""
+    """Returns the type of a JSON value; ``NULL`` for null."""
     if value is None:
         return NULL
     kind = type(value)
@@ -96,8 +95,9 @@ def type_of(value: Any, depth: int = 0) -> ColumnType:
 
 
 def widened(one: ColumnType, other: ColumnType) -> ColumnType:
-    """Returns a type that fits values of both: float for int and float, a struct with the fields of both, else
-    json."""
+    """Returns a type that fits values of both types: float for int and float, a struct with the fields of two
+    structs, else json.
+    """
     if one == other or other == NULL:
         return one
     if one == NULL:
@@ -112,8 +112,9 @@ def widened(one: ColumnType, other: ColumnType) -> ColumnType:
 
 
 def type_of_sample(values: Sequence[Any], depth: int = 0) -> ColumnType:
-    """The type of many values: at each place the type that at least a share of ``USUAL`` have, though others may not
-    fit it; otherwise json."""
+    """Returns the type of many values: at each place the type of at least a share ``USUAL`` of them, which others may
+    not fit; json if there is none.
+    """
     by_kind: dict[str, list[Any]] = {}
     for each in values:
         if each is not None:
@@ -148,8 +149,9 @@ def _kind_of(value: Any) -> str:
 
 
 def settled(kind: ColumnType) -> ColumnType | None:
-    """The type for columns; ``None`` if nothing is known yet. A struct needs a field, a list an element. Of fields
-    whose names differ only in case, the first is kept: databases treat them as one."""
+    """Returns the type as used for columns; ``None`` if it is unknown, such as a struct without fields or a list
+    without elements. Of fields whose names differ only in case, keeps the first: databases treat them as one.
+    """
     if isinstance(kind, dict):
         seen: set[str] = set()
         fields: Fields = {}
@@ -166,7 +168,7 @@ def settled(kind: ColumnType) -> ColumnType | None:
 
 
 def extended(kind: ColumnType, seen: ColumnType) -> ColumnType:
-    """``kind`` plus the settled fields of ``seen`` that it lacks. Existing fields stay unchanged."""
+    """Returns ``kind`` with the settled fields of ``seen`` that it lacks. Existing fields stay unchanged."""
     if isinstance(kind, dict) and isinstance(seen, dict):
         fields = {name: extended(each, seen[name]) if name in seen else each for name, each in kind.items()}
         taken = {name.casefold() for name in fields}
@@ -193,8 +195,9 @@ def leaves(kind: ColumnType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def changed(kind: ColumnType, seen: ColumnType, path: str = "") -> Iterator[tuple[str, ColumnType, ColumnType]]:
-    """Yields (dotted path, type, seen) where ``seen``, inferred from values that did not fit, differs from the type.
-    ``[]`` stands for elements."""
+    """Yields (dotted path, type, type seen) where ``seen``, inferred from values that did not fit, differs. In a
+    path, ``[]`` means elements.
+    """
     if isinstance(kind, dict) and isinstance(seen, dict):
         for name, each in seen.items():
             if name in kind:
@@ -208,7 +211,7 @@ def changed(kind: ColumnType, seen: ColumnType, path: str = "") -> Iterator[tupl
 
 # -- given -----------------------------------------------------------------------------------------------------------
 def given_fields(schema: Mapping[str, Any], where: str = "schema") -> Fields:
-    """Returns fields as written by a user: nested, or at the first level with dots. Raises UsageError."""
+    """Parses a user's fields: nested, or dotted names at the first level. Raises UsageError."""
     fields: Fields = {}
     for name, kind in schema.items():
         *above, last = name.split(".")
@@ -246,8 +249,9 @@ def decimal_digits(kind: str) -> tuple[int, int] | None:
 
 # -- fitted ----------------------------------------------------------------------------------------------------------
 def fitter(kind: ColumnType, *, reads: bool = False) -> Fitter:
-    """Splits values for columns of a type. ``reads``, for given types only: text is parsed as the type (``"12.50"``
-    as a float), and other values are written as text."""
+    """Returns a function that splits values for a column. ``reads``, for given types only: parses text as the type
+    (``"12.50"`` as a float), and writes other values as text.
+    """
     if isinstance(kind, dict):
         return struct_fitter({name: (each, reads) for name, each in kind.items()})
     if isinstance(kind, list):
@@ -265,7 +269,7 @@ _PLAIN = {"text": str, "bool": bool, "float": float}  # types that need no fitti
 
 
 def struct_fitter(kinds: Mapping[str, tuple[ColumnType, bool]]) -> Fitter:
-    """Like ``fitter``, with ``reads`` for each field."""
+    """Like ``fitter`` for a struct, with ``reads`` for each field."""
     fields = {name: (_PLAIN.get(str(kind)), fitter(kind, reads=reads)) for name, (kind, reads) in kinds.items()}
 
     def fit(value: Any) -> tuple[Any, Any]:
@@ -304,7 +308,7 @@ def _list_fitter(element: Fitter) -> Fitter:
 
 
 def _makers(kind: str, *, reads: bool) -> Callable[[Any], Any]:
-    """Returns converters from a value to the column's, or ``None`` if it does not fit."""
+    """Returns a converter from a value to the column's value, or to ``None`` if it does not fit."""
     if kind.startswith("time("):
         return lambda value: _number_time(value, _NS[kind])
     if (digits := decimal_digits(kind)) is not None:
@@ -319,7 +323,7 @@ def _makers(kind: str, *, reads: bool) -> Callable[[Any], Any]:
 
 
 def json_text(value: Any) -> str:
-    """JSON without spaces; whole numbers of any size unchanged."""
+    """Returns JSON without spaces; integers of any size stay exact."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -366,8 +370,9 @@ def _read_float(value: Any) -> float | None:
 
 
 def _with_point(value: Any) -> Any:
-    """Converts text with a decimal comma, and perhaps grouped thousands, to text with a point; ``None`` for other
-    text."""
+    """Converts text with a decimal comma, and perhaps grouped thousands, to text with a decimal point; ``None`` for
+    other text.
+    """
     if type(value) is not str:
         return value
     match = _COMMA_TEXT.fullmatch(value) if len(value) <= 60 else None
@@ -412,7 +417,7 @@ def _number_time(value: Any, unit_ns: int) -> int | None:
 
 
 def _number(value: Any) -> Decimal | None:
-    """The value of a number, or of text in plain digits; ``None`` for anything else."""
+    """Returns the value of a number, or of text in plain digits; ``None`` for anything else."""
     if type(value) not in (int, float, str):
         return None
     try:

@@ -1,4 +1,4 @@
-"""A Kafka topic for ``topic_relay``: read by partition with our own offsets, without a consumer group."""
+"""Reads a Kafka topic for ``topic_relay``, by partition and with our own offsets, without a consumer group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = get_logger(__name__)
 
 
 def cleanup_policy(admin: Any, topic: str) -> str:
-    """The topic's ``cleanup.policy``; empty, with one warning, if its configuration must not be read.
+    """Returns the topic's ``cleanup.policy``; empty, after a warning, if its configuration may not be read.
 
     Raises KafkaException, TimeoutError, ExtraMissing.
     """
@@ -41,10 +41,10 @@ def cleanup_policy(admin: Any, topic: str) -> str:
 
 
 class KafkaTopic:
-    """Implements ``Topic``. Its constructor raises the same errors, and ExtraMissing."""
+    """Implements ``Topic``. The constructor raises the same errors as its methods, and ExtraMissing."""
 
     def __init__(self, address: TopicAddress, settings: Mapping[str, str]) -> None:
-        """``settings``: librdkafka's, in addition to the address."""
+        """``settings``: further settings of librdkafka."""
         self._kafka = needed("confluent_kafka", "kafka")
         self._admin_api = needed("confluent_kafka.admin", "kafka")
         self.name = address.topic
@@ -66,7 +66,7 @@ class KafkaTopic:
         return TopicUnreachable(f"{self._where}: {kafka}")
 
     def refuse_compacted(self) -> None:
-        """Raises UsageError if the topic is compacted, as messages would vanish without a trace; TopicUnreachable."""
+        """Raises UsageError if the topic is compacted, as messages would vanish unnoticed; TopicUnreachable."""
         try:
             policy = cleanup_policy(self._admin, self.name)
         except (self._kafka.KafkaException, TimeoutError) as error:
@@ -133,8 +133,9 @@ class KafkaTopic:
 def open_relay(
     disk: Disk, address: TopicAddress, client: Path | None, directory: Path, *, accept_lost: bool
 ) -> TopicRelay:
-    """``client``: file with client properties. Raises UsageError, TopicUnreachable, OffsetsGone, ExtraMissing, and
-    the errors of Copier."""
+    """``client``: a file with client properties. Raises UsageError, TopicUnreachable, OffsetsGone, ExtraMissing, and
+    the errors of Copier.
+    """
     topic = KafkaTopic(address, client_settings(client))
     try:
         topic.refuse_compacted()

@@ -1,8 +1,8 @@
-"""Output that ``photon sink objects`` copied below a URL, read like the original: the same slots, files, offsets and
-cursors.
+"""Reads output that ``photon sink objects`` copied below a URL. It has the same slots, files, offsets and cursors as
+the original.
 
-The files in its manifest are published. A part's name has its length
-(``joined/east-1-000003.upto-52144.jsonl.gz``): a later manifest replaces it by a longer one, or by the whole file.
+The files in its manifest are published. A part of a file has its length in its name
+(``joined/east-1-000003.upto-52144.jsonl.gz``); a later manifest replaces it by a longer part, or by the whole file.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _LINES = msgspec.json.Decoder(MirroredFile)
 
 
 def manifest_of(data: bytes, where: Path) -> dict[str, MirroredFile]:
-    """The files by name. Raises PublishedDamaged."""
+    """Decodes a manifest into files by name. Raises PublishedDamaged."""
     try:
         lines = _LINES.decode_lines(data)
     except DECODE_ERRORS as bad:
@@ -79,12 +79,12 @@ def manifest_of(data: bytes, where: Path) -> dict[str, MirroredFile]:
 
 
 def manifest_bytes(files: Iterable[MirroredFile]) -> bytes:
-    """The inverse of ``manifest_of``."""
+    """Encodes a manifest, for ``manifest_of``."""
     return b"".join(msgspec.json.encode(each) + b"\n" for each in sorted(files, key=lambda each: each.file))
 
 
 def current_manifest(where: ObjectPath, meta: Meta | None = None) -> tuple[Meta, bytes]:
-    """Returns the current manifest. ``meta``: a recent one. Raises FileNotFoundError, OSError."""
+    """Returns the current manifest. ``meta``: metadata of a recent one. Raises FileNotFoundError, OSError."""
     objects, left = bucket_of(where).objects, LOOKS
     while True:
         left -= 1
@@ -98,7 +98,7 @@ def current_manifest(where: ObjectPath, meta: Meta | None = None) -> tuple[Meta,
 
 
 def slots_of(manifest: Iterable[MirroredFile]) -> list[SlotOutput]:
-    """The published slots according to a manifest."""
+    """Returns the published slots according to a manifest."""
     files: dict[str, dict[str, OutputFile]] = {}
     retired = set()
     for each in manifest:
@@ -143,7 +143,7 @@ def _read_now(where: ObjectPath) -> _Read:
 
 @dataclass(frozen=True, slots=True)
 class MirroredPlace(OutputPlace):
-    """Output below a URL. ``output`` and ``state`` are both that URL. For one caller at a time."""
+    """Output below a URL. ``output`` and ``state`` are both that URL. Not thread-safe."""
 
     may_begin: bool = False  # True: until there was a manifest, a missing one means that the output has not begun.
     monotonic: Callable[[], float] = field(default=time.monotonic, compare=False)
@@ -151,7 +151,7 @@ class MirroredPlace(OutputPlace):
 
     @classmethod
     def at(cls, url: ObjectPath) -> MirroredPlace:
-        """The output below a URL. Raises NotBegun if there is none, OSError."""
+        """Opens the output below a URL. Raises NotBegun if there is none, OSError."""
         place = cls(url, url)
         try:
             place.look_up()
@@ -161,14 +161,14 @@ class MirroredPlace(OutputPlace):
         return place
 
     def identity(self, disk: Disk) -> str:
-        """Returns the identity of the output there, empty before there is one.
+        """Returns the output's identity; empty if it has none yet.
 
         Raises PublishedDamaged, OSError.
         """
         return self._look().output
 
     def look_up(self) -> Mapping[str, SlotOutput]:
-        """The slots by name. Raises PublishedDamaged, OSError."""
+        """Returns the slots by name. Raises PublishedDamaged, OSError."""
         return self._look().slots
 
     def _look(self) -> _Read:
@@ -185,7 +185,7 @@ class MirroredPlace(OutputPlace):
             raise
 
     def states(self, disk: Disk) -> list[Path]:
-        """One path for each slot; the paths do not exist."""
+        """Returns a path for each slot, by which to name the slot: no such files exist."""
         return [self.state / slot for slot in self.look_up()]
 
     def is_slot(self, state: Path) -> bool:
@@ -210,10 +210,11 @@ class _Slot:
         return replace(found, files=tuple(files))
 
     def forget(self, kind: str, below: int) -> None:
-        """Does nothing: the manifest is kept completely."""
+        """Does nothing: the whole manifest is kept."""
 
 
 def place_at(output: Path) -> OutputPlace:
-    """The output of ``photon join`` in a directory, or mirrored output below a URL. Raises NotBegun, UsageError,
-    OSError."""
+    """Opens the output of ``photon join`` in a directory, or mirrored output below a URL. Raises NotBegun,
+    UsageError, OSError.
+    """
     return MirroredPlace.at(output) if isinstance(output, ObjectPath) else OutputPlace.of_join(output)

@@ -1,4 +1,4 @@
-"""Decides which bytes to read next, from the published lengths and a reader's position. No I/O here."""
+"""Decides which bytes to read next, from the published lengths and a reader's position. Pure."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class NextRead:
 def next_read(
     place: OutputLog, files: Sequence[OutputFile], at: Position | None, bounds: Mapping[str, int] | None = None
 ) -> NextRead | None:
-    """The next read of one log; ``None`` means that there is nothing yet.
+    """Returns the next read of one log; ``None`` if there is nothing new.
 
-    ``files``: the log's files in order, at least from that at ``at`` on. ``at``: ``None`` means the beginning.
-    ``bounds``: file -> maximum byte, even if more is published; other files are not bounded. Raises CursorLost.
+    ``files``: the log's files in order, at least from the file of ``at`` on. ``at``: ``None`` means the beginning.
+    ``bounds``: file -> byte beyond which not to read; other files are not bounded. Raises CursorLost.
     """
     index = 0
     if at is not None:
@@ -77,7 +77,7 @@ def behind_all(files: Sequence[OutputFile], at: Position | None) -> bool:
 
 
 def end_of(published: Iterable[SlotOutput]) -> Cursor:
-    """The cursor after everything published."""
+    """Returns the cursor after everything published."""
     ends: dict[OutputLog, Position] = {}
     for slot in published:
         for file in slot.files:

@@ -30,7 +30,7 @@ EMBEDDED_STATE = ".photon"
 
 
 def kept_directory(state: Path, datacentre: str, slot: str) -> Path:
-    """The directory of one copy. ``state``: that of the keeping datacentre."""
+    """Returns a copy's directory. ``state``: state directory of the datacentre that keeps the copy."""
     return state / COPIES_NAME / datacentre / slot
 
 
@@ -60,8 +60,9 @@ class OutputPlace:
 
     @classmethod
     def of_join(cls, output: Path) -> OutputPlace:
-        """The output of ``photon join``, or of a backfill, in this directory. Raises UsageError if there is none;
-        NotBegun if it may still be created there."""
+        """Opens the output of ``photon join``, or of a backfill, in this directory. Raises UsageError if there is
+        none; NotBegun if it may still be created there.
+        """
         place = cls(output, output / EMBEDDED_STATE)
         if place.state.is_dir():
             return place
@@ -77,7 +78,7 @@ class OutputPlace:
         raise UsageError(none)
 
     def states(self, disk: Disk) -> list[Path]:
-        """State directories of all publishers, slots first."""
+        """Returns the state directories of all publishers, slots first."""
         own = slot_states(disk, self.state / SLOTS_DIRECTORY)
         names = {state.name for state in own}
         for directory in self.copies:
@@ -88,34 +89,34 @@ class OutputPlace:
         return [*own, *slot_states(disk, self.state / EXPORTS_DIRECTORY)]
 
     def is_slot(self, state: Path) -> bool:
-        """True if ``state`` is a joiner's. Dispatchers register nothing, so their records are never cleared."""
+        """True if ``state`` is a joiner's slot. Dispatchers register nothing, so their records are never cleared."""
         return state.parent == self.state / SLOTS_DIRECTORY
 
     def published(self, disk: Disk, kinds: Collection[str] | None = None) -> tuple[SlotOutput, ...]:
-        """The published files of all publishers. Raises PublishedDamaged, OSError."""
+        """Returns the published files of all publishers. Raises PublishedDamaged, OSError."""
         return tuple(self.listing(disk, state, kinds).look() for state in self.states(disk))
 
     def identity(self, disk: Disk) -> str:
-        """The output's identity, empty if it has none (``photon.outputs.identity``).
+        """Returns the output's identity; empty if it has none (``photon.outputs.identity``).
 
         Raises IdentityDamaged, OSError.
         """
         return identity_of(disk, self.state)
 
     def end(self, disk: Disk, kinds: Collection[str] | None = None) -> Cursor:
-        """The cursor after everything published now. Raises PublishedDamaged, IdentityDamaged, OSError."""
+        """Returns the cursor after everything published now. Raises PublishedDamaged, IdentityDamaged, OSError."""
         return end_of(self.published(disk, kinds)).within(self.identity(disk), self.output)
 
     def listing(self, disk: Disk, state: Path, kinds: Collection[str] | None) -> Listing:
-        """The listing for this state directory."""
+        """Returns the listing for this state directory."""
         return SlotListing(disk, state, kinds)
 
 
 class PublishedEnd:
-    """The end of the published output of a pipeline's slots, for repeated queries."""
+    """Finds the end of the published output of a pipeline's slots. For repeated use."""
 
     def __init__(self, disk: Disk, slots: Path) -> None:
-        """``slots``: the directory of their state directories."""
+        """``slots``: the directory with the slots' state directories."""
         self._disk, self._slots = disk, slots
         self._listings: dict[Path, SlotListing] = {}
 

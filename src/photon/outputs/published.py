@@ -1,8 +1,9 @@
 """A slot's published output: its files and their readable lengths. Shares no code with the joiner. The slot's state
 directory holds ``durable.json`` (growing and rolled files: durable and witnessed length) and ``manifest.jsonl``
 (final files, plain or compressed). Bytes below a published length stay unless the slot is retired (docs/output.md).
-Then only ``retired.json`` lists the files still to be read, and their places (protocol rule 14). ``damaged.json``
-names the ranges of published bytes that are lost and whose events were given back: readers skip them.
+In a retired slot only ``retired.json`` lists the files still to be read, and their places (protocol rule 14).
+``damaged.json`` names the ranges of published bytes that are lost and whose events were given back: readers skip
+them.
 """
 
 from __future__ import annotations
@@ -61,12 +62,11 @@ class OutputFile:
 
     @property
     def number(self) -> int:
-        """Files of a kind are written one after another."""
+        """The file's number: files of a kind are written in the order of numbers."""
         return number_of(self.name)
 
     def readable(self, at: int) -> tuple[int, int]:
-        """Returns begin and end of the first undamaged bytes from ``at`` on; both are ``length`` if there are
-        none."""
+        """Returns (begin, end) of the first undamaged bytes from ``at`` on; both are ``length`` if there are none."""
         return readable(self.damaged, at, self.length)
 
 
@@ -81,12 +81,12 @@ class SlotOutput:
 
     @property
     def removable(self) -> set[str]:
-        """Files that people may move away or delete: final ones, except the newest of each kind."""
+        """Files that may be moved or deleted: all final ones except the newest of each kind."""
         newest = {file.kind: file.name for file in self.files}
         return {file.name for file in self.files if file.final} - set(newest.values())
 
     def of(self, kind: str) -> tuple[OutputFile, ...]:
-        """The files of a kind, in the order in which they were written."""
+        """Returns the files of a kind, in the order in which they were written."""
         return tuple(file for file in self.files if file.kind == kind)
 
 
@@ -102,8 +102,9 @@ class PublishedDamaged(PhotonError):
 
 
 def readable(damaged: Iterable[DamagedRange], at: int, end: int) -> tuple[int, int]:
-    """Returns begin and end of the first bytes from ``at`` on, before ``end``, outside all damaged ranges of their
-    file; both are ``end`` if there are none."""
+    """Returns (begin, end) of the first bytes in [``at``, ``end``) that are outside all damaged ranges of their file;
+    both are ``end`` if there are none.
+    """
     stop = end
     for each in damaged:
         if each.start > at:
@@ -119,7 +120,7 @@ def covering(damaged: Iterable[DamagedRange], name: str, offset: int) -> Damaged
 
 
 def read_slot(disk: Disk, state: Path) -> SlotOutput:
-    """The published files of the slot in this state directory; none if it has published nothing yet.
+    """Reads the published files of the slot in this state directory; none if it has published nothing yet.
 
     Raises PublishedDamaged, OSError.
     """
@@ -127,7 +128,7 @@ def read_slot(disk: Disk, state: Path) -> SlotOutput:
 
 
 def slot_states(disk: Disk, slots: Path) -> list[Path]:
-    """State directories of all slots below a pipeline's ``slots`` directory, in order of their names."""
+    """Returns the state directories of all slots in a pipeline's ``slots`` directory, by name."""
     marks = (DURABLE_NAME, RETIRED_NAME)
     states = (slots / name for name in disk.names(slots))
     return [state for state in states if any(disk.exists(state / mark) for mark in marks)]
@@ -156,10 +157,10 @@ class Listing(Protocol):
 
 
 class SlotListing:
-    """The published files of one slot, for repeated queries: reads only the new part of the manifest."""
+    """Lists the published files of one slot repeatedly, reading only the new part of the manifest."""
 
     def __init__(self, disk: Disk, state: Path, kinds: Collection[str] | None = None) -> None:
-        """``kinds``: only files of these; ``None`` means all."""
+        """``kinds``: the kinds of files to list; ``None`` means all."""
         self._disk = disk
         self._state = state
         self._manifest = state / MANIFEST_NAME
@@ -219,7 +220,7 @@ class SlotListing:
         return read_versioned(self._disk, self._growing, Durable, PublishedDamaged)
 
     def _read_manifest(self) -> bool:
-        """Reads new entries; False if there are none. A torn last line was never relied on."""
+        """Reads new entries. Returns False if there are none. Ignores a torn last line, on which nothing relies."""
         path = self._manifest
         size = self._disk.size(path) if self._disk.exists(path) else 0
         if size < self._read_to:  # its end was lost in a power failure, so its files are growing ones again

@@ -1,7 +1,7 @@
-"""Output divided into ranges of bytes, for parallel readers (Spark's executors, the verifier).
+"""Divides output into ranges of bytes, for parallel readers (Spark's executors, the verifier).
 
-A range begins and ends at any byte; the lines of a range are those that begin in it. So ranges can be planned without
-reading the files, and each line is in exactly one of them.
+A range begins and ends at any byte, and has the lines that begin in it. So ranges can be planned without reading the
+files, and each line is in exactly one range.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Whole lines, and the offset of the first of them."""
+    """Whole lines, and the offset of the first one."""
 
     offset: int
     data: bytes
@@ -49,9 +49,9 @@ def plan(
     split_bytes: int = SPLIT_BYTES,
 ) -> list[FileRange]:
     """Divides everything published into ranges of about ``split_bytes``. Compressed files are not split: unpacking
-    begins at 0. Damaged ranges are left out, with one line in the log for each.
+    begins at 0. Damaged ranges are omitted; each is logged once.
 
-    ``since`` and ``until``: the cursors to start and end at (see ``end_of``), which give the same lines each time.
+    ``since`` and ``until``: cursors at which to start and end (see ``end_of``); the same cursors give the same lines.
     Raises CursorLost for a cursor at which nothing is published.
     """
     found: list[FileRange] = []
@@ -78,7 +78,7 @@ def plan(
 def read_range(disk: Disk, part: FileRange, *, block_bytes: int = BLOCK_BYTES) -> Iterator[Lines]:
     """Yields the lines that begin in a range, in blocks. Raises OutputMissing, OSError.
 
-    Bytes below ``part.file.length`` are guaranteed, except damaged ones, so an unfinished line raises OutputMissing.
+    Bytes below ``part.file.length`` must exist, unless damaged, so an unfinished line raises OutputMissing.
     """
     after_damage = any(each.end == part.start for each in part.file.damaged)
     content = FileContent(disk, part.path, part.start if after_damage else max(part.start - 1, 0))
@@ -109,11 +109,11 @@ def read_range(disk: Disk, part: FileRange, *, block_bytes: int = BLOCK_BYTES) -
 def _lacking(part: FileRange, at: int, end: int, limit: int) -> str:
     if end < limit:
         return f"has {end} bytes, but {part.file.length} were published"
-    return f"no line ends from byte {at} to byte {end}"
+    return f"no line end between byte {at} and byte {end}"
 
 
 def _line_end(data: bytes, wanted: int) -> int:
-    """The size of the whole lines in ``data`` that begin before ``wanted``."""
+    """Returns the size of the whole lines in ``data`` that begin before ``wanted``."""
     end = data.rfind(b"\n") + 1
     if end <= wanted:
         return end

@@ -1,7 +1,7 @@
 """Reads the published output of a pipeline as it grows: blocks of whole lines, with a cursor for resuming.
 
-Each log (one kind of one slot) is read in order; logs take turns. Memory: one block, and for each log the memory for
-unpacking a final file.
+Each log (one kind of one slot) is read in order; logs take turns. Memory use is one block, and for each log the
+memory to unpack a final file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OutputBlock:
     length: int = 0  # published bytes of the file
 
     def end(self, size: int | None = None) -> Position:
-        """The cursor after this block, or after its first ``size`` bytes."""
+        """Returns the position after this block, or after its first ``size`` bytes."""
         return Position(self.number, self.start + (len(self.data) if size is None else size))
 
 
@@ -79,7 +79,7 @@ class Reader:
         self.held_back: dict[str, int] = {}
 
     def end(self) -> Cursor:
-        """The cursor after everything published now, of all kinds. Raises PublishedDamaged, OSError."""
+        """Returns the cursor after everything published now, of all kinds. Raises PublishedDamaged, OSError."""
         return self._place.end(self._disk)
 
     def check(self) -> None:
@@ -89,7 +89,7 @@ class Reader:
             self._begin = self._begin.within(self._output, self._place.output)
 
     def read(self, upto: Cursor | None = None) -> Iterator[OutputBlock]:
-        """Yields everything published at this moment and not yet read; with ``upto``, nothing beyond that.
+        """Yields everything that is published now and not yet read, at most up to ``upto``.
 
         Yielded blocks count as read; a block without data follows a damaged range, which is skipped with one line in
         the log. The caller keeps the cursor for resuming: ``cursor = cursor.moved(block.place, block.end(),
@@ -198,7 +198,7 @@ class Reader:
             raise
 
     def _content(self, path: Path, place: OutputLog, step: NextRead, at: Position | None) -> FileContent:
-        """Returns content from ``step.start``; a cursor within the file must be at a line's end."""
+        """Returns the content from ``step.start`` on. A cursor within the file must be at a line end."""
         if step.start == 0 or at is None or any(each.end == step.start for each in step.file.damaged):
             return FileContent(self._disk, path, step.start)
         content = FileContent(self._disk, path, step.start - 1)
@@ -217,7 +217,7 @@ class Reader:
         return OutputMissing(final if step.file.compressed else path, f"{why}; the cursor after it is {after}")
 
     def _lines(self, content: FileContent, step: NextRead, path: Path) -> bytes:
-        """Reads a block of whole lines; moves ``content`` from the block's beginning to its end."""
+        """Reads a block of whole lines. Moves ``content`` to the block's end."""
         wanted = min(self._block_bytes, step.end - step.start)
         data = content.read(wanted)
         while (end := data.rfind(b"\n") + 1) == 0:
@@ -225,7 +225,7 @@ class Reader:
                 content.read(1)  # raises the error of the damage
                 raise OutputMissing(path, f"has {content.at} bytes, but {step.file.length} were published")
             if content.at >= step.end or wanted >= LINE_BYTES_MAX:
-                raise OutputMissing(path, f"no line ends from byte {step.start} to byte {content.at}")
+                raise OutputMissing(path, f"no line end between byte {step.start} and byte {content.at}")
             more = min(wanted, step.end - content.at)
             data, wanted = data + content.read(more), wanted + more
         if content.at == step.file.length and end == len(data) and not step.file.damaged:

@@ -1,4 +1,4 @@
-"""The contents of output lines, as columns with one row per line."""
+"""Decodes output lines into columns, with one row per line."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _SAYS_NOTHING = (None,) * (len(fields(OutputRecords)) - len(("offset", "line", "
 
 
 def decode(block: bytes, offset: int = 0) -> OutputRecords:
-    """The rows of whole lines that begin at ``offset``. A bad line is a row with ``torn``."""
+    """Decodes whole lines, of which the first is at ``offset``. A bad line is a row with ``torn``."""
     rows: list[tuple[Any, ...]] = []
     for line in _lines(block):
         try:
@@ -97,7 +97,7 @@ def _lines(block: bytes) -> Iterator[bytes]:
 
 
 def _row(offset: int, line: _Line) -> tuple[Any, ...]:
-    """A row in the order of the columns."""
+    """Returns a row, in the order of the columns."""
     found = line.primary_source
     joined = line.reason is None  # an unmatched event among joined ones has no primary record, rather than null
     return (

@@ -1,4 +1,4 @@
-"""The joined records of one pipeline as logs of the next join: a file for each output file.
+"""Copies one pipeline's joined records as logs of the next join: a log file for each output file.
 
 Lines are not changed, so two datacentres that copy the same output have the same logs.
 """
@@ -21,7 +21,7 @@ class Relay(Copier):
     """Copies one output into one directory."""
 
     def __init__(self, disk: Disk, place: OutputPlace, directory: Path, name: str) -> None:
-        """Raises CursorUnreadable, and as Copier."""
+        """Raises CursorUnreadable, and the errors of Copier."""
         super().__init__(disk, directory, name, "cursor")
         self._output = place
         self._cursor = self._kept.load() or Cursor()

@@ -1,7 +1,7 @@
 """Tells readers of a replayed stream where to continue.
 
-``replayed.json`` in the state of an output whose writer has ended: its records with an event time of ``from_ns`` or
-later are void, as the output ``by`` has them again, with all later ones.
+``replayed.json`` is in the state of an output whose writer has ended. Its records with an event time of at least
+``from_ns`` are void: the output ``by`` has them again, and all later ones.
 """
 
 from __future__ import annotations
@@ -54,6 +54,6 @@ def replayed(disk: Disk, output: Path, state: Path) -> Replayed | None:
 
 
 def retire(disk: Disk, state: Path, from_ns: int, by: str) -> None:
-    """Retires the output durably. A repetition changes nothing. Raises OSError."""
+    """Durably retires the output. Idempotent. Raises OSError."""
     if not disk.exists(state / REPLAYED_NAME):
         disk.replace(state / REPLAYED_NAME, msgspec.json.encode(_Replayed(from_ns, by)) + b"\n")

@@ -1,4 +1,4 @@
-"""Passes on a reader's blocks, and keeps the cursor in step with the output."""
+"""Writes a reader's blocks to a sink, and keeps the saved cursor in step with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from photon.outputs.reader import OutputBlock, Reader
 
 class Sink(Protocol):
     def write(self, data: bytes) -> int:
-        """Writes the data. Returns the number of bytes written, fewer than all if told to stop meanwhile.
+        """Writes the data. Returns the number of bytes written, which is less than all if asked to stop meanwhile.
 
         Raises BrokenPipeError, OSError.
         """
@@ -59,8 +59,9 @@ class Stream:
         watermark: Callable[[Cursor], bytes] = lambda cursor: b"",
     ) -> None:
         """``reader`` begins at ``cursor``. ``save`` stores a cursor durably; ``render`` converts the lines; ``tell``
-        receives each file where reading stopped, once. ``watermark``: returns a line for a reader at a cursor, if
-        there is a new one."""
+        receives each file where reading stopped, once. ``watermark``: returns the watermark's line for a reader at a
+        cursor, if it is new.
+        """
         self._reader = reader
         self.cursor = cursor
         self._sink = sink
@@ -77,7 +78,7 @@ class Stream:
         self.lines = 0  # passed on so far; counted only with a limit
 
     def run(self) -> None:
-        """Runs until everything is passed on, the limit is reached, or a stop is requested.
+        """Runs until everything is written, the limit is reached, or a stop is requested.
 
         The saved cursor is never beyond the sink's data. Raises BrokenPipeError (nothing more is saved then),
         CursorLost, OutputMissing, PublishedDamaged, OSError.
@@ -96,7 +97,7 @@ class Stream:
         self._save()
 
     def _pass_on(self) -> bool:
-        """Passes on everything that is present; False once the limit is reached."""
+        """Writes everything that is published now. Returns False once the limit is reached."""
         for block in self._reader.read():
             whole = self._block(block)
             if not whole or self.lines == self._terms.limit or self._stop.asked:
@@ -112,7 +113,7 @@ class Stream:
         return self.lines != self._terms.limit
 
     def _block(self, block: OutputBlock) -> bool:
-        """Writes a block; False if it was only partly written."""
+        """Writes a block. Returns False if it was written only in part."""
         size = len(block.data)
         if self._terms.limit is not None:
             size = self._within(block.data, self._terms.limit)
@@ -133,7 +134,7 @@ class Stream:
         return False
 
     def _within(self, data: bytes, limit: int) -> int:
-        """The number of bytes of these lines within the limit; counts them."""
+        """Returns the number of bytes of these lines within the limit, and counts those lines."""
         count = data.count(b"\n")
         if self.lines + count <= limit:
             self.lines += count

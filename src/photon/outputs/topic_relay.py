@@ -1,12 +1,11 @@
-"""A topic's partitions as logs: a line for each message, in files that begin at fixed offsets of the partition.
+"""Copies a topic's partitions as logs: a line for each message, in files that begin at fixed offsets.
 
 ``DIRECTORY/TOPIC-PARTITION-BEGIN.log`` holds the messages of one partition from offset BEGIN on, up to the next
 multiple of ``FILE_OFFSETS``, which begins the next file. So a line's file and byte depend only on partition and
-offset, and the same bytes are written again after any crash. All components that follow logs, look events up, verify,
-explain or replay read these files, never the broker.
+offset, and the same bytes are written again after any crash. All components read these files, never the broker.
 
-The position in each partition is kept here, in ``DIRECTORY/.TOPIC.offsets``; Kafka's consumer groups, and so
-rebalances, are not involved.
+The position in each partition is kept in ``DIRECTORY/.TOPIC.offsets``, without Kafka's consumer groups and their
+rebalances.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class OffsetsGone(PhotonError):
 
 
 class TopicUnreachable(PhotonError):
-    """No broker answers at the moment."""
+    """No broker answers now."""
 
 
 class Ends(NamedTuple):
@@ -43,7 +42,7 @@ class Ends(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message. ``value`` is ``None`` if there is no message before ``next``, or only a tombstone."""
+    """One message. ``value`` is ``None`` for a tombstone, or if there is no message before ``next``."""
 
     partition: int
     offset: int
@@ -52,7 +51,7 @@ class Message(NamedTuple):
 
 
 class Topic(Protocol):
-    """The operations of a broker's client that the relay needs. All raise TopicUnreachable."""
+    """The operations of a broker's client that a relay needs. All may raise TopicUnreachable."""
 
     name: str
     cluster: str  # the cluster's id, as offsets are valid in one cluster only
@@ -62,11 +61,11 @@ class Topic(Protocol):
         ...
 
     def seek(self, positions: Mapping[int, int]) -> None:
-        """Selects the partitions to read, from these offsets on."""
+        """Selects the partitions to read and the offsets at which to start."""
         ...
 
     def read(self, wait_s: float) -> Sequence[Message]:
-        """Returns new committed messages, each partition's in order; waits for the first one."""
+        """Returns new committed messages, in order within a partition. Waits up to ``wait_s`` for the first one."""
         ...
 
     def close(self) -> None: ...
@@ -85,12 +84,12 @@ class _Kept(msgspec.Struct, tag_field="photon_topic", tag=1):
 
 
 def line_of(value: bytes) -> bytes:
-    """A message as a line. Line ends within it become blanks, which JSON treats alike."""
+    """Returns a message as a line. Line ends in it become spaces, which JSON treats alike."""
     return value.rstrip(b"\r\n").replace(b"\n", b" ") + b"\n"
 
 
 class TopicRelay(Copier):
-    """Copies one topic into one directory, where nothing else writes."""
+    """Copies one topic into one directory, into which nothing else may write."""
 
     def __init__(self, disk: Disk, topic: Topic, directory: Path, *, accept_lost: bool = False) -> None:
         """``accept_lost``: continue after messages that are gone. Raises PhotonError, and the errors of Copier."""

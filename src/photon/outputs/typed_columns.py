@@ -1,4 +1,4 @@
-"""Output records as typed Arrow columns: payloads as structs, or flattened, in place of JSON text.
+"""Output records as typed Arrow columns: payloads are structs, or flattened, instead of JSON text.
 
 Columns, in this order; times are UTC:
 
@@ -70,7 +70,7 @@ UNREADABLE = (*DECODE_ERRORS, RecursionError)
 
 
 class LineTypes:
-    """The types of an output's columns, and the record batches made with them. Not thread-safe."""
+    """The types of an output's columns; makes record batches with them. Not thread-safe."""
 
     def __init__(self, payloads: Fields | None = None, *, given: bool = False, flat: bool = False) -> None:
         """``payloads``: types of ``foreign``, ``primary`` and the other members of a line; ``None`` means that
@@ -102,7 +102,7 @@ class LineTypes:
         self._schema: pa.Schema | None = None
 
     def _without_clashes(self, payloads: Fields) -> Fields:
-        """Leaves out fields whose flat name is that of another column; existing fields stay."""
+        """Drops fields whose flat name equals that of another column. Existing fields stay."""
         taken = {SEPARATOR.join(path) for path, _ in leaves(_FIXED)} | {"kind", "event_time", REST}
         order = [path for path, _ in leaves(self.payloads)]
         every = dict(leaves(payloads))
@@ -122,7 +122,7 @@ class LineTypes:
         self.known = True
 
     def grow(self) -> list[tuple[str, ColumnType]]:
-        """Adds columns for values without one: (dotted path, type) of each. Existing columns keep their type."""
+        """Adds columns for values without one. Returns their (dotted path, type). Existing types stay."""
         seen, self._seen = settled(self._seen), {}
         if self.given or not isinstance(seen, dict):
             return []
@@ -138,7 +138,7 @@ class LineTypes:
         return list(changed(self.payloads, self._seen)) if isinstance(self._seen, dict) else []
 
     def unfit(self) -> list[str]:
-        """New lines since the last call: one for each type in the schema that some value did not fit."""
+        """Returns new messages since the last call: one for each type in the schema that some value did not fit."""
         new = list(self._unfit.items())[self._unfit_told :]
         self._unfit_told = len(self._unfit)
         counts = [f" ({count:,} values so far)" if (count := self.unfit_counts[path]) > 1 else "" for path, _ in new]
@@ -206,7 +206,7 @@ def _short(value: Any) -> str:
 
 
 def _only(fields: Fields, kept: set[tuple[str, ...]], path: tuple[str, ...] = ()) -> Fields:
-    """Returns only the fields with these leaves."""
+    """Returns the fields restricted to these leaves."""
     found: Fields = {}
     for name, kind in fields.items():
         here = (*path, name)
@@ -219,7 +219,7 @@ def _only(fields: Fields, kept: set[tuple[str, ...]], path: tuple[str, ...] = ()
 
 
 def _parsed(line: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The members of a line, and the raw text of those that parsers refuse (1e400)."""
+    """Returns a line's members, and the raw text of members that parsers refuse (1e400)."""
     try:
         return _LINE.decode(line), {}
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""Watermarks of a pipeline's output: the event times up to which it is complete, with cursors.
+"""Watermarks of a pipeline's output: event times up to which the output is complete, with cursors.
 
 A *pair* is a time and a cursor: every record with an earlier event time that this pipeline will ever publish is
 before the cursor. Pairs are journaled in ``watermarks.jsonl``, oldest first; times and cursors never decrease,
@@ -8,9 +8,9 @@ As a line of JSON::
     {"photon_watermark":1,"at_ns":…,"exact_ns":…,"percentile_ns":…,"waiting":12,"held_by":[…],"cursor":{…}}
 
 ``exact_ns`` is the time of the pair. Few future records are older than ``percentile_ns``; ``waiting`` is the number
-of unpublished events before that; ``held_by`` says for people why ``exact_ns`` is held back. A record that breaks a
-promise is *late*: it follows the cursor of a pair whose ``exact_ns`` is newer. Late records of a file have a line of
-their own::
+of unpublished events before it; ``held_by`` tells operators why ``exact_ns`` is held back. A record that breaks a
+promise is *late*: it follows the cursor of a pair whose ``exact_ns`` is newer. A file's late records have their own
+line::
 
     {"photon_late":1,"file":"joined/east-1-000003.jsonl","end":73400320,"records":3,"oldest_ns":…}
 
@@ -95,7 +95,7 @@ Entry = Pair | Late
 
 
 def decode(data: bytes) -> Iterator[Entry]:
-    """The entries of whole lines. A torn line is ignored, as the others are valid without it."""
+    """Yields the entries of whole lines. Ignores a torn line, as the others are valid without it."""
     for line in data.split(b"\n"):
         with suppress(*DECODE_ERRORS, PhotonError):
             yield _decoded(line)
@@ -111,7 +111,7 @@ def _decoded(line: bytes) -> Entry:
 
 
 def read_journal(disk: Disk, state: Path) -> list[Entry]:
-    """The entries for the pipeline with this state directory, oldest first. Raises OSError."""
+    """Reads the journal of the pipeline with this state directory, oldest entry first. Raises OSError."""
     path = state / JOURNAL
     if not disk.exists(path):
         return []
@@ -124,17 +124,17 @@ def pairs_of(entries: Iterable[Entry]) -> list[Pair]:
 
 
 def late_in(entries: Iterable[Entry]) -> int:
-    """The number of records that broke a promise."""
+    """Returns the number of late records."""
     return sum(each.records for each in entries if isinstance(each, Late))
 
 
 def newest_before(pairs: Sequence[Pair], cursor: Cursor, kinds: Collection[str]) -> Pair | None:
-    """The newest pair that holds for a reader of these kinds at this cursor, or ``None``."""
+    """Returns the newest pair that is valid for a reader of these kinds at this cursor, or ``None``."""
     return next((pair for pair in reversed(pairs) if pair.is_before(cursor, kinds)), None)
 
 
 class PairsHeard:
-    """Receives the pairs of a pipeline, for a moving reader of these kinds."""
+    """Receives a pipeline's pairs, and finds the valid one for a moving reader of these kinds."""
 
     def __init__(self, kinds: Collection[str]) -> None:
         self._kinds = kinds
@@ -147,8 +147,9 @@ class PairsHeard:
             self._pairs = pairs_of(thinned(self._pairs, NEWEST_KEPT, OLDER_KEPT))
 
     def moved(self, cursor: Cursor) -> Pair | None:
-        """The newest pair that holds for a reader at ``cursor``, if its times are later than the last returned
-        ones."""
+        """Returns the newest pair that is valid for a reader at ``cursor``, if its times are later than those
+        returned last.
+        """
         found = newest_before(self._pairs, cursor, self._kinds)
         if found is None:
             return None
@@ -161,10 +162,10 @@ class PairsHeard:
 
 
 class WatermarkTail(PairsHeard):
-    """The pairs of a journal. Reads only new entries."""
+    """Reads the pairs of a journal, each time only new entries."""
 
     def __init__(self, disk: Disk, state: Path, kinds: Collection[str]) -> None:
-        """``state``: the pipeline's."""
+        """``state``: the pipeline's state directory."""
         super().__init__(kinds)
         self._disk, self._path = disk, state / JOURNAL
         self._read_to = 0
@@ -187,8 +188,9 @@ def _is_later(now_ns: int | None, said_ns: int | None) -> bool:
 
 
 def thinned(entries: Sequence[Entry], newest: int, older: int) -> list[Entry]:
-    """Thins a list: the ``newest`` pairs, and at most ``older`` earlier ones, evenly spaced; late records are
-    merged by file."""
+    """Thins a list to its ``newest`` newest pairs and at most ``older`` earlier ones, evenly spaced; merges late
+    records by file.
+    """
     pairs = pairs_of(entries)
     late: dict[str, Late] = {}
     for each in entries:
@@ -206,7 +208,7 @@ def thinned(entries: Sequence[Entry], newest: int, older: int) -> list[Entry]:
 
 
 class Journal:
-    """``watermarks.jsonl``, appended to and synced line by line, by one process at a time. Raises OSError."""
+    """``watermarks.jsonl``, which one process at a time appends to, syncing each line. Raises OSError."""
 
     def __init__(self, disk: Disk, state: Path) -> None:
         self._disk = disk
@@ -215,7 +217,7 @@ class Journal:
         self._lines = 0
 
     def begin(self) -> list[Entry]:
-        """Reads and rewrites the journal, which also happens whenever it is long; returns the remaining entries."""
+        """Reads the journal, rewrites it with only the entries to keep, and returns these."""
         self._disk.make_dir((self._state / JOURNAL).parent)
         kept, data = _fewer(read_journal(self._disk, self._state))
         self._disk.replace(self._state / JOURNAL, data)  # if this fails, the old file is still open
@@ -245,8 +247,9 @@ class Journal:
 
 
 def _fewer(entries: Sequence[Entry]) -> tuple[list[Entry], bytes]:
-    """The entries to keep, and their lines: at most half the bytes of the journal, so that the next pair does not
-    trigger another rewrite; at least the newest two pairs."""
+    """Returns the entries to keep, and their lines: at most half of the journal's byte limit, so that the next pair
+    does not cause another rewrite; but at least the newest two pairs.
+    """
     newest, older = NEWEST_KEPT, OLDER_KEPT
     while True:
         kept = thinned(entries, newest, older)

@@ -1,8 +1,8 @@
-"""The continuous verifier's findings: a bounded log of alarms for each slot, each reported once.
+"""Records the continuous verifier's findings in a bounded log of alarms per slot, each reported once.
 
-``alarms.jsonl``: a head line, then a line for each alarm, and one more when the alarm ends. At ALARMS_BYTES it
-becomes ``alarms.1.jsonl``, and open alarms are carried into a new file. An alarm is appended and synced before a
-position moves past its lines; after a crash in between the verifier finds the same again, and does not report it
+``alarms.jsonl`` has a head line, a line for each alarm, and another one when the alarm ends. At ALARMS_BYTES it
+becomes ``alarms.1.jsonl``, and open alarms are copied to a new file. An alarm is appended and synced before a
+position moves past its lines. After a crash between the two the verifier finds the same again, but does not report it
 twice.
 """
 
@@ -31,7 +31,7 @@ log = get_logger(__name__)
 
 
 class AlarmKind(enum.StrEnum):
-    """The subject of an alarm; docs/verification.md has the remedies."""
+    """The kind of an alarm; docs/verification.md has the remedies."""
 
     DOUBLED = "doubled"  # the same event was written twice
     NOT_OWNED = "not-owned"  # the line's token does not own its id: invented, or written twice
@@ -50,15 +50,15 @@ ADVICE = {
     AlarmKind.NOT_OWNED: "do not bill the line, unless its event has no other; report it",
     AlarmKind.TORN: "check this disk; find the event by the raw log, and repair it with photon spark recover",
     AlarmKind.DIFFERS: "compare the line with its source; restore the one that was changed",
-    AlarmKind.NO_SOURCE: "compare the line with its named log; restore the log, or treat the line as invented",
+    AlarmKind.NO_SOURCE: "compare the line with the log it names; restore the log, or treat the line as invented",
     AlarmKind.OWNED: "start a joiner in this slot; if its disk is permanently gone, retire the slot",
-    AlarmKind.DAMAGED: "do as the line says; the slot is checked again by itself",
-    AlarmKind.CHANGED: "put the file back from a copy; without one: photon spark verify, then photon spark recover",
+    AlarmKind.DAMAGED: "do what the alarm says; the slot is then checked again automatically",
+    AlarmKind.CHANGED: "restore the file from a copy; without one: photon spark verify, then photon spark recover",
 }
 
 
 class Alarm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One finding. ``file`` and ``offset``: the line's place in the output, if the finding is about a line."""
+    """One finding. ``file`` and ``offset``: the line's place in the output, if it is about a line."""
 
     at_ns: int
     finding: str
@@ -84,7 +84,7 @@ class AlarmsDamaged(PhotonError):
 
 
 class AlarmLog:
-    """The alarms of one slot. The process logs each alarm's ``what`` once, at level error."""
+    """The alarms of one slot. Each alarm's ``what`` is logged once, at level error."""
 
     def __init__(self, disk: Disk, directory: Path, slot: str, *, bytes_max: int = ALARMS_BYTES) -> None:
         """``directory`` must exist. Raises AlarmsDamaged."""
@@ -111,8 +111,8 @@ class AlarmLog:
     def tell(
         self, finding: AlarmKind, what: str, at_ns: int, *, file: str = "", offset: int = 0, event_id: bytes = b""
     ) -> None:
-        """Records an alarm durably. A reported alarm is not repeated, unless it is of a kind that ends by itself and
-        has ended meanwhile.
+        """Durably records an alarm and logs it. Does nothing for an alarm that was reported before, unless its kind
+        ends by itself and it has ended since.
         """
         alarm = Alarm(at_ns, finding.value, what[:WHAT_CHARS_MAX], file, offset, shown(event_id), ADVICE[finding])
         if alarm.key in self._open or alarm.key in self._told:
@@ -129,7 +129,7 @@ class AlarmLog:
         )  # fmt: skip
 
     def _is_full(self) -> bool:
-        """True if the limit of open alarms is reached. Rereads a changed log: some may be acknowledged."""
+        """True if the limit of open alarms is reached. Rereads a changed log, as some may have been acknowledged."""
         if len(self._open) < OPEN_MAX:
             return False
         size = self._disk.size(self._path)
@@ -168,13 +168,13 @@ def shown(event_id: bytes) -> str:
 
 
 def _mend(disk: Disk, path: Path) -> None:
-    """Removes a line torn by a crash or a full disk, which no one has seen."""
+    """Removes a line torn by a crash or a full disk, which no reader relies on."""
     if disk.exists(path) and (size := disk.size(path)) and disk.read(path, size - 1, 1) != b"\n":
         disk.truncate(path, disk.read(path).rfind(b"\n") + 1)
 
 
 def append(disk: Disk, path: Path, lines: bytes) -> None:
-    """Appends durably, with one write, as another process may append too."""
+    """Durably appends lines, with one write because another process may append too."""
     _mend(disk, path)
     with closing(disk.append(path)) as file:
         file.write(lines)
@@ -182,7 +182,7 @@ def append(disk: Disk, path: Path, lines: bytes) -> None:
 
 
 def acknowledge(disk: Disk, directory: Path, at_ns: int) -> int:
-    """Ends all open alarms; returns their number. Raises AlarmsDamaged."""
+    """Ends all open alarms. Returns their number. Raises AlarmsDamaged."""
     stand = open_alarms(disk, directory)
     lines = [msgspec.json.encode(msgspec.structs.replace(each, at_ns=at_ns, over=True)) + b"\n" for each in stand]
     if lines:
@@ -191,12 +191,12 @@ def acknowledge(disk: Disk, directory: Path, at_ns: int) -> int:
 
 
 def open_alarms(disk: Disk, directory: Path) -> list[Alarm]:
-    """The open alarms, oldest first, for readers. Raises AlarmsDamaged."""
+    """Returns the open alarms, oldest first. For processes other than the verifier. Raises AlarmsDamaged."""
     return list(_open(read_lines(disk, directory / NAME)).values())
 
 
 def read_lines(disk: Disk, path: Path) -> list[Alarm]:
-    """Lines of one file; a torn last one is left out. Raises AlarmsDamaged."""
+    """Reads the lines of one file, except a torn last one. Raises AlarmsDamaged."""
     data = disk.read(path) if disk.exists(path) else b""
     head, *lines = data[: data.rfind(b"\n") + 1].splitlines() or [b""]
     if not head:
@@ -209,7 +209,7 @@ def read_lines(disk: Disk, path: Path) -> list[Alarm]:
 
 
 def _lines_told(lines: list[Alarm]) -> set[tuple[str, str, int]]:
-    """Alarms about lines: these end when acknowledged, but are then not reported again."""
+    """Returns the keys of alarms about lines: these end when acknowledged, but are not reported again."""
     return {alarm.key for alarm in lines if alarm.finding not in ENDS_ITSELF}
 
 

@@ -1,7 +1,7 @@
-"""Checks a slot's published lines against the raw records they were made from, slice by slice.
+"""Compares a slot's published lines with the raw records from which they were made, slice by slice.
 
-``checked.json`` holds the progress for each kind of output: files of a kind are written one after the other. It is
-replaced after the alarms of the slices are durable; a crash in between checks them again.
+``checked.json`` has one position per kind of output, since files of a kind are written one after another. It is
+replaced after the slices' alarms are durable; after a crash between the two, they are checked again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LineFinding:
 
 @dataclass(slots=True)
 class CheckedSlice:
-    """The result of one step, which counts only once committed."""
+    """The result of one step. It counts only after ``commit``."""
 
     file: OutputFile
     end: int
@@ -64,7 +64,7 @@ class CheckedSlice:
 
 
 class Checker:
-    """Checks one slot. ``step`` blocks; call it from one thread at a time."""
+    """Checks one slot. ``step`` blocks. Not thread-safe."""
 
     def __init__(self, disk: Disk, slot_state: Path, output: Path, sources: SourceFinder) -> None:
         """Raises VerifierDamaged."""
@@ -88,7 +88,7 @@ class Checker:
             self._open = None
 
     def step(self, now_ns: int) -> CheckedSlice | None:
-        """The next slice; ``None`` once all published output is checked. Raises PublishedDamaged, OSError."""
+        """Checks the next slice; ``None`` once all published output is checked. Raises PublishedDamaged, OSError."""
         left = self._left()
         if not left and self._published():
             left = self._left()
@@ -104,7 +104,7 @@ class Checker:
             return self.step(now_ns)  # retried, as the range may have been marked as damaged meanwhile
 
     def _published(self) -> bool:
-        """True if more is published than at the last look. Avoids needless reads of the growing manifest."""
+        """Rereads the list of published files if it may have changed, and then returns True."""
         paths = [self._state / name for name in (DURABLE_NAME, DAMAGED_NAME)]
         seen = [self._disk.read(path) if self._disk.exists(path) else b"" for path in paths]
         if seen == self._seen:
@@ -113,7 +113,7 @@ class Checker:
         return True
 
     def _left(self) -> dict[str, tuple[OutputFile, int]]:
-        """Returns kind -> (the file to continue with, the position)."""
+        """Returns kind -> (the next file to check, the offset in it)."""
         left: dict[str, tuple[OutputFile, int]] = {}
         behind = 0
         for file in self._files:
@@ -126,7 +126,7 @@ class Checker:
         return left
 
     def commit(self, done: CheckedSlice) -> None:
-        """Notes that the slice's findings are reported, so that it is not read again."""
+        """Notes that the slice's findings are reported, so that it is not checked again."""
         known = self.checked
         known.places[done.file.kind] = (done.file.number, done.end)
         known.lines += done.lines
@@ -135,7 +135,7 @@ class Checker:
         self._dirty = True
 
     def save(self) -> None:
-        """Makes the progress durable; not called for each slice, as checking one again costs little."""
+        """Makes the progress durable. Need not be called for each slice, as checking one again costs little."""
         if self._dirty:
             self._disk.replace(self._path, msgspec.json.encode(self.checked))
             self._dirty = False
@@ -200,7 +200,7 @@ class Checker:
                 done.found.append(LineFinding(AlarmKind.DIFFERS, offset, what, line.event_id))
 
     def _read(self, file: OutputFile, begin: int) -> bytes | None:
-        """A slice of whole lines from ``begin``; ``None`` if the file is gone. Raises OSError."""
+        """Reads a slice of whole lines from ``begin`` on; ``None`` if the file is gone. Raises OSError."""
         try:
             source = self._source(file)
         except FileNotFoundError:
@@ -230,7 +230,7 @@ class Checker:
 
 
 def _broken_sets(lines: Sequence[PublishedLine], offsets: Sequence[int]) -> list[LineFinding]:
-    """Finds places where an event's pairs do not follow each other, each once and in order."""
+    """Finds the places where an event's pairs are not complete and in order."""
     found = []
     for before, line, offset in zip(lines, lines[1:], offsets[1:], strict=False):
         expected = None
@@ -241,7 +241,7 @@ def _broken_sets(lines: Sequence[PublishedLine], offsets: Sequence[int]) -> list
             whose = before if expected is not None else line
             number, of = whose.pair or (0, 0)
             place = "before another record" if expected is not None else "without those before it"
-            what = f"event {shown(whose.event_id)}: pair {number} of {of} stands {place}"
+            what = f"event {shown(whose.event_id)}: pair {number} of {of} is {place}"
             found.append(LineFinding(AlarmKind.TORN, offset, what, whose.event_id))
     return found
 

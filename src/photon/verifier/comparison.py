@@ -1,7 +1,7 @@
 """Compares a published line with its source records: a pure function over their bytes.
 
-The adapter computes id, key, time and payloads again, and the documented line is built from its answers. The
-published line must have the same bytes, except for the time and the process that made it.
+The adapter computes id, key, time and payloads again, and a line is built from its answers as documented. The
+published line must have the same bytes, except for the time and the process that wrote it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHOWN_MAX = 60  # bytes of a value shown in a difference
 
 @dataclass
 class SourceRecord:
-    """A raw record and the place where it was read now. ``file`` has the name that the line gives it."""
+    """A raw record, and the place where it was read now. ``file``: the file as the published line names it."""
 
     record: bytes
     file: LogFile
@@ -45,7 +45,7 @@ class SourceRecord:
 
     @cached_property
     def place_id(self) -> bytes:
-        """The id of a record that has none of its own."""
+        """The event id that a record without its own id gets from its place."""
         return place_id(self.record, self.offset, self.read)
 
     @property
@@ -58,7 +58,7 @@ class SourceRecord:
 
 
 def are_foreign(adapter: Adapter, sources: Sequence[SourceRecord], lines: Sequence[PublishedLine]) -> list[bool]:
-    """True for each record that has its line's id; notes the records' headers."""
+    """True for each record whose event id is its line's. Stores the records' headers in ``sources``."""
     guard = Guard(adapter)
     headers: object = None
     files = {source.file for source in sources}
@@ -73,7 +73,7 @@ def are_foreign(adapter: Adapter, sources: Sequence[SourceRecord], lines: Sequen
 
 
 def are_primary(adapter: Adapter, sources: Sequence[SourceRecord], lines: Sequence[PublishedLine]) -> list[bool]:
-    """True for each record whose key its line names."""
+    """True for each record whose key is its line's."""
     records = Records.of([PrimaryRecord(source.record, source.file, source.offset) for source in sources])
     keys = primary_keys_of(Guard(adapter), records)
     return [names(adapter, line.key, key) for line, key in zip(lines, keys, strict=True)]
@@ -87,10 +87,10 @@ def differences(
     adapter: Adapter,
     envelope: Envelope,
 ) -> list[list[str]]:
-    """Returns for each line a short text per member that differs; none if the line is right.
+    """Returns, for each line, a short text per differing member; none if the line is right.
 
-    ``foreign`` and ``primary``: the records for which ``are_foreign`` and ``are_primary`` hold. ``kind``: the
-    output's directory. ``envelope``: one that leaves out times and tokens.
+    ``foreign`` and ``primary``: records that passed ``are_foreign`` and ``are_primary``. ``kind``: the output's
+    directory. ``envelope``: an envelope without times and tokens.
     """
     out: list[list[str]] = [[] for _ in lines]
     if kind == JOINED and any(line.reason is not None for line in lines):
@@ -150,7 +150,7 @@ def _event(source: SourceRecord) -> ForeignEvent:
 
 
 def _answers(adapter: Adapter, pairs: list[Pair]) -> Sequence[object]:
-    """The adapter's present answer for each pair, or the fault."""
+    """Returns the adapter's present answer for each pair, or its fault."""
     guard = Guard(adapter)
     if type(adapter) is ConfiguredAdapter and pairs:
         made = guard.many(lambda: adapter.join_columns(Pairs(*zip(*pairs, strict=True))).rows())
@@ -162,7 +162,7 @@ def _answers(adapter: Adapter, pairs: list[Pair]) -> Sequence[object]:
 def _joined(
     events: list[ForeignEvent], primaries: list[PrimaryRecord], results: list[Joined], envelope: Envelope
 ) -> list[bytes | str]:
-    """Builds the lines, or the reasons why there should be none."""
+    """Builds the lines; for one that cannot be built, returns the reason."""
     foreign, primary = [each.foreign for each in results], [each.primary for each in results]
     try:
         return [*envelope.joined(Events.of(events), Records.of(primaries), foreign, primary, token=0, at_ns=0)]
@@ -174,7 +174,7 @@ def _joined(
 
 
 def _alone(adapter: Adapter, events: list[ForeignEvent]) -> tuple[dict[int, bytes | None], dict[int, str]]:
-    """The payloads of events without a primary event, and why some are unavailable; both by row."""
+    """Returns the payloads of events without a primary event, and why some are unavailable, both by row."""
     given: Sequence[object] = Guard(adapter).each(
         events, lambda each: adapter.unmatched_payload(each.record, each.file)
     )
@@ -187,7 +187,7 @@ def _alone(adapter: Adapter, events: list[ForeignEvent]) -> tuple[dict[int, byte
 
 
 def _as_pair(line: bytes | str, pair: tuple[int, int] | None) -> bytes | str:
-    """Completes a built line as the record of one of several pairs, whose number a single record cannot tell."""
+    """Adds an event's pair number to a built line: it cannot be computed from a single pair's records."""
     if pair is None or isinstance(line, str):
         return line
     return b'%b,"pair":%d,"pairs":%d}\n' % (line[:-2], *pair)

@@ -1,4 +1,4 @@
-"""One verifier at a time: a lock in each slot's ``verifier/`` directory, and one for the pipeline."""
+"""Ensures one verifier at a time, with a lock in each slot's ``verifier/`` directory and one for the pipeline."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ WAIT_S = 0.5
 
 
 class VerifierBusy(PhotonError):
-    """Another process verifies here."""
+    """Another process verifies this slot or pipeline."""
 
 
 def take(directory: Path, *, wait_s: float = WAIT_S, sleep: Callable[[float], None] = time.sleep) -> int:
-    """Returns a descriptor that holds ``lock`` in this directory until it is closed or the process dies.
+    """Locks ``lock`` in this directory. Returns a descriptor that holds the lock until it is closed or the process
+    ends.
 
     Raises VerifierBusy, OSError.
     """

@@ -1,7 +1,7 @@
-"""Ids that stay owned (registered, but not written or not cleared), and those owned for too long. Pure.
+"""Tracks ids that stay owned (registered but not written, or not cleared), and finds ids owned for too long. Pure.
 
-The registry stores no time of registration, so an id's time counts from when it was first seen owned. Tokens rise
-with time within a slot, so if there are many, the lowest are kept: they are the oldest.
+The registry does not store when an id was registered, so its time counts from when it was first seen owned. Tokens
+rise with time within a slot, so if there are too many, the lowest ones are kept, as the oldest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OwnedFile(msgspec.Struct, forbid_unknown_fields=True, tag_field="version",
 
     @property
     def oldest_ns(self) -> int | None:
-        """Time at which the oldest id was first seen owned; ``None`` if nothing is owned."""
+        """The time at which the oldest id was first seen owned; ``None`` if nothing is owned."""
         return min(self.since_ns.values(), default=None)
 
 
@@ -60,7 +60,7 @@ def updated(before: OwnedFile, count: OwnedCount, now_ns: int) -> OwnedFile:
 
 
 def too_long(owned: OwnedFile, count: OwnedCount, now_ns: int, alarm_s: float) -> TooLong | None:
-    """Returns the ids owned for longer than ``alarm_s``; ``None`` if there are none."""
+    """Describes the ids owned for longer than ``alarm_s``; ``None`` if there are none."""
     old = {token: at for token, at in owned.since_ns.items() if now_ns - at > alarm_s * 1e9}
     if not old:
         return None

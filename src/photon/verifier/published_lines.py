@@ -1,6 +1,6 @@
-"""The id, key, time and source places of a published line. Pure.
+"""Reads the id, key, time and source places from a published line. Pure.
 
-Independent of the code that built the line: they share only the documented order of members (docs/output.md).
+Independent of the code that built the line: both rely only on the documented order of members (docs/output.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TAIL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
-    """The place where a record begins: uncompressed offset, and the file's name then, relative to its directory."""
+    """Where a record begins: uncompressed offset, and the file's name at that time, relative to its directory."""
 
     file: str
     offset: int
@@ -51,7 +51,7 @@ class PublishedLine:
 
     @property
     def written_ns(self) -> int | None:
-        """The time of writing in ns UTC; ``None`` if the line does not have it."""
+        """When the line was written, ns UTC; ``None`` if it does not say."""
         try:
             return int(datetime.fromisoformat(self.written).timestamp() * 1e9)
         except ValueError:

@@ -1,32 +1,32 @@
-"""Recovery by token (protocol rule 13; the paper's 3.3.3): ids that a dead joiner owns and never wrote.
+"""Recovery by token (protocol rule 13; paper, section 3.3.3): gives up ids that a dead joiner owns and never wrote.
 
 A slot's joiner publishes ``redone.json`` once its predecessors, incarnations up to i, have left nothing in its redo
-log: each of their batches was dropped, or is in synced output, within the lengths in the file (the place). If the
-redo logs are sound, nothing is left to do then. But part of a log may be corrupted, or a whole directory put back
-from an older copy, and ids registered by it would stay owned permanently by a slot that has forgotten them. So once
-all output up to the place has been read, and every id in it cleared, the ids *still* owned by incarnations up to i
-have no record, and no process will write one: they are given up (reopened), and the dispatchers of all datacentres
-read them again (``dispatcher/replay/reopened.py``).
+log: each of their batches was dropped, or is in synced output within the lengths in the file (the *place*). If the
+redo logs were intact, nothing is left to do. But if part of a log was corrupted, or a directory restored from an
+older copy, ids that it had registered would stay owned permanently by a slot that has forgotten them. So once all
+output up to the place has been read and every id in it cleared, ids *still* owned by incarnations up to i have no
+record, and no process will write one: they are given up (reopened), and the dispatchers of all datacentres read them
+again (``dispatcher/replay/reopened.py``).
 
 Why no id is written twice
-- First the output up to the place was read, then the registry is scanned. A record of these incarnations is below the
-  place, or in a file that was final before: its id was cleared before the scan began, and a scan shows owned ids
-  only. A line that cannot be read, or whose token the registry refused, counts as unread: nothing is given up before
+- The output up to the place is read first, then the registry is scanned. A record of these incarnations is below the
+  place, or in a file that was final before: its id was cleared before the scan began, and a scan shows only owned
+  ids. A line that cannot be read, or whose token the registry refused, counts as unread: nothing is given up before
   an operator has dealt with it.
-- The verifier has not read bytes that readers were not shown yet (not synced, not witnessed): it waits for them.
-- Reopening compares on the whole token when it is applied: an id that was taken since is left alone, however late the
-  request comes.
+- The verifier does not read bytes that are not published yet (not synced, not witnessed): it waits for them.
+- Reopening compares the whole token when it is applied: an id that was taken since is left alone, even if the request
+  arrives late.
 - A registry that was restored from a backup has forgotten later clears and registrations. Its shards are closed, and
-  give nothing up, until the outputs were registered again; and incarnations after the restore are far higher, so
-  ids of earlier ones are recognised: they are left to the operator.
+  give nothing up, until the outputs are registered again. Incarnations after the restore are far higher, so ids of
+  earlier ones are recognised and left to the operator.
 
-Why no id is lost, an insert of the dead process that is still under way included
-- It may arrive after the scan, in a shard that has not heard of a newer incarnation yet (one that has answers STALE).
-  If it takes a free id, that id is owned by i or before, without a record. So one scan proves nothing: the scan is
-  repeated, first soon, then less and less often, as long as the verifier runs. Waiting until each shard knows the
-  newer incarnation would not be enough: a shard that is split off later learns it only then.
-- It cannot take an id that was reopened: reopening raises the generation, and an insert carries the one it was
-  dispatched with.
+Why no id is lost, even if an insert of the dead process is still in flight
+- The insert may arrive after the scan, in a shard that does not know of a newer incarnation yet (a shard that does
+  answers STALE). If it takes a free id, that id is owned by i or an earlier incarnation, without a record. So one
+  scan proves nothing: scans are repeated at growing intervals as long as the verifier runs. Waiting until each shard
+  knows the newer incarnation would not be enough: a shard that is split off later learns it only then.
+- The insert cannot take an id that was reopened: reopening raises the generation, and an insert carries the
+  generation with which it was dispatched.
 - After a crash at any point the scan begins again. A reopened id is on the registry's list until it has a new owner.
 """
 
@@ -84,7 +84,7 @@ class RecoveryReport:
 
 
 def read_redone(disk: Disk, state: Path) -> Redone | None:
-    """The slot's publication in this state directory; ``None`` if there is none yet.
+    """Reads ``redone.json`` in this state directory; ``None`` if there is none yet.
 
     Raises PublishedDamaged, OSError.
     """
@@ -92,7 +92,7 @@ def read_redone(disk: Disk, state: Path) -> Redone | None:
 
 
 def unread(redone: Redone, published: SlotOutput, clearing: Clearing) -> str:
-    """Why the output up to the place is not yet read and cleared; empty if it is."""
+    """Returns why the output up to the place is not yet read and cleared; empty if it is."""
     files = {file.name: file for file in published.files}
     for name, length in sorted(redone.files.items()):
         file = files.get(name)
@@ -100,7 +100,7 @@ def unread(redone: Redone, published: SlotOutput, clearing: Clearing) -> str:
             return f"{name} is not published any more"
         if file.final:
             if file.length < length:
-                return f"{name} has become final with {file.length} bytes, {length} were synced"
+                return f"{name} has become final with {file.length} bytes, but {length} were synced"
             continue
         if trouble := clearing.trouble.get(name):
             return f"{trouble} lines of {name} cannot be read, or the registry refused them"
@@ -111,7 +111,7 @@ def unread(redone: Redone, published: SlotOutput, clearing: Clearing) -> str:
 
 @dataclass(eq=False)
 class SlotRecovery:
-    """The recovery of one slot. It keeps nothing on disk, as repeating any of its work changes nothing."""
+    """The recovery of one slot. Keeps nothing on disk, as all of its work is idempotent."""
 
     disk: Disk
     slot_state: Path
@@ -169,7 +169,7 @@ class SlotRecovery:
         report.scanned = not self._left
 
     async def _scan_shard(self, shard: int, redone: Redone, report: RecoveryReport) -> bool:
-        """Scans a shard. True if it was scanned to its end and every answer arrived."""
+        """Scans a shard. Returns True if it reached the end and every answer arrived."""
         limits = self.limits
         cursor, whole = b"", True
         while True:
@@ -212,7 +212,7 @@ class SlotRecovery:
         self.recovered += report.recovered
         if report.older:
             log.warning(
-                "ids are owned since before the registry was restored; photon spark verify says which have no record",
+                "ids owned before the registry was restored stay owned; photon spark verify says which lack a record",
                 slot=redone.slot,
                 ids=report.older,
             )

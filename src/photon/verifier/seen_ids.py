@@ -1,8 +1,8 @@
-"""Recently read event ids, and their places: the same id twice is an alarm. Pure; 16 bytes per id.
+"""Remembers recently read event ids with their places, since an id at two places is an alarm. Pure. 16 bytes per id.
 
-64 bits of each digest are kept, with the place of its line. A line read again after a crash has the same place and is
-not a second one. The newest ids are in a dict; it becomes a sorted column when it is full, and the oldest column is
-dropped when there are more ids than the window holds.
+It keeps 64 bits of each digest, and the place of its line. A line read again after a crash has the same place, so it
+is no second one. The newest ids are in a dict, which becomes a sorted column when full; the oldest column is dropped
+when there are more ids than the window holds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SeenIds:
         offsets: Sequence[int],
         is_lost: Callable[[str, int], bool] = lambda file, offset: False,
     ) -> list[tuple[int, tuple[str, int]]]:
-        """Adds lines of one file, in order; returns (row, (file, offset) of its twin) for each id that is also
+        """Adds lines of one file, in order. Returns (row, (file, offset) of its twin) for each id that is also
         elsewhere.
 
         Slots of a pipeline share its output, so a file's name is enough: the directory of a slot may have a copy.

@@ -1,7 +1,8 @@
-"""The continuous verifier of one pipeline: every slot below its state directory, including those that appear later.
+"""The continuous verifier of one pipeline: verifies every slot below its state directory, including slots that appear
+later.
 
-Clearing is prompt and has a task for each slot; checking against the sources shares one slow thread, limited to part
-of a core. A slot whose files are damaged is reported and skipped; the others go on.
+Clearing is prompt, with a task for each slot; checking against the sources shares one slow thread, limited to part of
+a core. A slot whose files are damaged is reported and skipped; the others are verified.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ Slots = Callable[[], Mapping[str, tuple[Path, AlarmLog]]]  # name -> (state dire
 
 
 def pause_s(cpu_s: float, took_s: float, share: float) -> float:
-    """The pause after a slice that took ``cpu_s`` of CPU time and ``took_s`` on the clock."""
+    """Returns the pause after a slice that took ``cpu_s`` of CPU time and ``took_s`` of real time."""
     return max(cpu_s / share - took_s, 0.0)
 
 
@@ -154,10 +155,10 @@ class CheckLoop:
         own.checker.commit(done)
 
     def _may_come_back(self, own: _CheckedSlot, done: CheckedSlice) -> bool:
-        """True if a log that lacks a record has not been read again for long enough.
+        """True if a log in which a record is missing may still come back: its grace time is not over.
 
-        Each log has its grace once, until a slice of this kind lacks nothing: so checking does not fall behind if
-        many lines are invented.
+        Each log gets its grace once, until no record of a slice of this kind is missing, so that many invented lines
+        do not delay checking.
         """
         kind = done.file.kind
         if not done.missing:
@@ -189,7 +190,7 @@ class CheckLoop:
 
     # -- in the thread -----------------------------------------------------------------------------------------------
     def _step(self, own: _CheckedSlot, state: Path) -> tuple[CheckedSlice | None, float, float]:
-        """Checks a slice. Returns it, its CPU time, and its duration."""
+        """Checks a slice. Returns (the slice, its CPU time, its duration), in seconds."""
         began, cpu = self.clock.monotonic(), time.thread_time()
         if own.checker is None:
             own.checker = Checker(self.disk, state, self.output, self.sources)
@@ -208,7 +209,7 @@ class CheckLoop:
 
 
 def one_line(error: Exception) -> str:
-    """The message of an error in one line."""
+    """Returns an error's message as one line."""
     if isinstance(error, OSError):
         return f"{error.filename or 'the disk'}: {error.strerror or error}"
     return " ".join(str(error).split())
@@ -257,12 +258,11 @@ class _Slot:
 
 @dataclass(eq=False)
 class VerifierService:
-    """Create it on the event loop that runs it.
+    """Verifies one pipeline. Create it on the event loop that runs it.
 
-    ``sources`` opens the raw logs, given the verifier's own directory; not called if nothing is checked.
-
-    ``more``: further steps of each existing slot, after its published output was cleared. ``watermarks``: sampled and
-    kept in parallel; ``None`` means that there are none.
+    ``sources`` opens the raw logs, given the verifier's own directory; not called if nothing is checked. ``more``:
+    further steps for each existing slot, after its published output is cleared. ``watermarks``: kept in parallel;
+    ``None`` means that there are none.
     """
 
     pipeline: VerifiedPipeline
@@ -280,7 +280,7 @@ class VerifierService:
         self._names: set[str] = set(self.pipeline.joiners)
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], Awaitable[None]]) -> None:
-        """Runs until ``stop``; ``ready`` is called once it has the locks.
+        """Runs until ``stop``. Calls ``ready`` once it holds the locks.
 
         Raises VerifierBusy if another process verifies here, and the errors of opening the sources.
         """

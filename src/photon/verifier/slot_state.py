@@ -1,4 +1,4 @@
-"""A slot seen from outside: whether it exists, the process that holds it, and the bytes still to be redone."""
+"""A slot as seen from outside: if it exists, which process holds it, and how many bytes are still to be redone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work for one slot: a list of steps, repeated in separate passes."""
+"""The verifier's work for one slot: a list of steps, repeated in separate passes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ALL_INCARNATIONS = (1 << INCARNATION_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class SlotPlace:
-    """A slot and its place. ``own``: directory of the verifier's files, in the state directory if that exists."""
+    """A slot's directories. ``own``: directory of the verifier's files, in the state directory if that exists."""
 
     name: str
     state: Path
@@ -52,9 +52,9 @@ Step = Callable[[], Awaitable[object]]  # does the work due now. Raises PhotonEr
 
 @dataclass(eq=False)
 class LineFindings:
-    """Alarms about lines, while they are cleared. Implements ``verifier.Findings``.
+    """Raises alarms about lines while they are cleared. Implements ``verifier.Findings``.
 
-    ``alarms``: the logs of all slots, by name, as a twin may be in another slot.
+    ``alarms``: the alarm logs of all slots, by name, as a twin may be in another slot.
     """
 
     slot: str
@@ -73,7 +73,7 @@ class LineFindings:
         for row, twin in self.seen.add(file, digests, offsets, is_lost):
             # Regardless of the reading order, the alarm is always at the same one of the two places.
             first, (name, offset) = sorted([twin, (file, offsets[row])])
-            what = f"event {shown(ids[row])} stands in {first[0]} at {first[1]} as well"
+            what = f"event {shown(ids[row])} is also in {first[0]} at {first[1]}"
             alarms = self.alarms.get(slot_of(name)) or self.alarms[self.slot]
             alarms.tell(AlarmKind.DOUBLED, what, self.clock.now_ns(), file=name, offset=offset, event_id=ids[row])
 
@@ -82,7 +82,7 @@ class LineFindings:
         self.alarms[self.slot].tell(AlarmKind.TORN, what, self.clock.now_ns(), file=file, offset=offset)
 
     def refused(self, file: str, offset: int, event_id: bytes, token: int) -> None:
-        what = f"token {token:016x} does not own event {shown(event_id)}: another one does, or none"
+        what = f"token {token:016x} does not own event {shown(event_id)}: another token does, or none"
         self.alarms[self.slot].tell(
             AlarmKind.NOT_OWNED, what, self.clock.now_ns(), file=file, offset=offset, event_id=event_id
         )
@@ -155,22 +155,22 @@ class OwnedStep:
 
 
 def read_owned(disk: Disk, path: Path) -> OwnedFile:
-    """The last whole count of a slot; empty if there was none yet. Raises VerifierDamaged."""
+    """Reads the last complete count of a slot; empty if there is none yet. Raises VerifierDamaged."""
     return read_versioned(disk, path, OwnedFile, VerifierDamaged) or OwnedFile()
 
 
 class Looked(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``looked.json``: final files that changed before this time have been compared with their checksums."""
+    """``looked.json``: final files changed before this time were compared with their checksums."""
 
     at_ns: int = 0
 
 
 @dataclass(eq=False)
 class KeptStep:
-    """Checks at intervals that output files, also those verified long ago, are as they were published.
+    """Checks at intervals that output files, even those verified long ago, are as they were published.
 
-    A look asks the file system about each file. A final file that changed since the last look, by its inode's time,
-    is read again and compared with its checksum in the manifest. Raises PublishedDamaged, VerifierDamaged, OSError.
+    A check stats each file. A final file that has changed since the last check, by its inode's time, is read and
+    compared with its checksum in the manifest. Raises PublishedDamaged, VerifierDamaged, OSError.
     """
 
     disk: Disk
@@ -206,7 +206,7 @@ class KeptStep:
         self._next_s = self.clock.monotonic() + self.every_s
 
     def _look(self, now_ns: int) -> tuple[dict[str, str], Looked]:
-        """Returns (name -> why the file is not as it was published, empty if it is; the progress)."""
+        """Returns (name -> why the file is not as it was published, or an empty text; the progress)."""
         slot = self._listing.look()
         removable = slot.removable
         # The events of a damaged file were given back.
@@ -234,7 +234,7 @@ class KeptStep:
         return found, Looked(at_ns)
 
     def _changed(self, slot: SlotOutput, file: OutputFile) -> tuple[int, Path] | None:
-        """Time of a file's last change, plain or compressed, and its plain path; ``None`` if it has just gone."""
+        """Returns when a file, plain or compressed, last changed, and its plain path; ``None`` if it vanished."""
         plain = (slot.output or self.output) / file.path
         for path in (plain, plain.with_name(gzip_name(plain.name))):
             with suppress(FileNotFoundError):
@@ -251,4 +251,4 @@ class KeptStep:
             return missing.why
         if content.at == file.length and crc32 == file.crc32:
             return ""
-        return f"changed after it was published: checksum {crc32:08x}, {file.crc32:08x} was published"
+        return f"changed after it was published: checksum {crc32:08x}, but {file.crc32:08x} was published"

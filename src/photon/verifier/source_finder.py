@@ -1,7 +1,7 @@
-"""Finds in the raw logs of both sides the records that a line names, or says why they cannot be found.
+"""Finds the records that a line names in the raw logs of both sides, or the reason why they are missing.
 
-A line names its source by file name and offset. If no log of that name holds its record, either the record is wrong
-or its log was deleted, as all logs eventually are. ``LogMemory``, which watches the logs, decides between the two.
+A line names its source by file name and offset. If no log of that name has the record, either the line is wrong or
+its log was deleted, as all logs are eventually. ``LogMemory``, which watches the logs, tells which.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _WhatStandsThere(Adapter):
 
 
 class SourceLogs:
-    """Logs of one side. Not thread-safe; may block on a slow disk."""
+    """The logs of one side. Not thread-safe. Methods may block on a slow disk."""
 
     def __init__(self, side: SourceSide) -> None:
         self._side = side
@@ -96,11 +96,11 @@ class SourceLogs:
         self._close_last()
 
     def names(self) -> dict[str, list[str]]:
-        """Log name -> identities of the existing logs, at the last look."""
+        """Returns log name -> identities of existing logs, as of the last ``look``."""
         return self._named
 
     def look(self) -> None:
-        """Lists the logs again; open ones stay open. Raises OSError if the directory cannot be listed."""
+        """Lists the logs again. Open ones stay open. Raises OSError if the directory cannot be listed."""
         self._logs = self._finder.find()
         self._looked = True
         self._numbers = {identity: number for number, identity in enumerate(self._logs)}
@@ -128,7 +128,7 @@ class SourceLogs:
         return None if found is None else found.file.path
 
     def _bytes(self, path: str, offset: int, length: int) -> bytes:
-        """Reads bytes of a log, for ids by place. Lines come in about the order of their sources. Raises OSError."""
+        """Reads bytes of a log, for ids by place. Calls are roughly in the order of the log. Raises OSError."""
         begin, data = self._chunk
         if self._open is None or self._open[0] != path:
             self._close_last()
@@ -146,7 +146,7 @@ class SourceLogs:
         self._open, self._chunk = None, (0, b"")
 
     def find(self, places: Sequence[RecordPlace], fits: Fits) -> list[SourceRecord | None]:
-        """Returns the record at each of ``places``; ``None`` if no log of that name has a matching one there.
+        """Returns the record at each of ``places``; ``None`` if no log of its name has a record there that ``fits``.
 
         Raises OSError if the log directory cannot be listed.
         """
@@ -163,7 +163,7 @@ class SourceLogs:
     def _try(
         self, places: Sequence[RecordPlace], rows: list[int], fits: Fits, out: list[SourceRecord | None]
     ) -> list[int]:
-        """Reads each row in one candidate after the other. Returns the rows that match nowhere."""
+        """Tries the candidate logs of each row, one after another. Returns the rows without a match."""
         hopeless: list[int] = []
         by_name: dict[str, list[int]] = {}
         for row in rows:
@@ -183,8 +183,8 @@ class SourceLogs:
         return hopeless
 
     def _candidate(self, name: str, tried: set[str]) -> str | None:
-        """Returns the next log to try: first the one named in the line, as most logs keep their names; then others of
-        that log name; then any other, as a log may have been moved.
+        """Returns the next log to try: first the log that the line names, as most logs keep their names; then others
+        of that log name; then all others, as a log may have been moved.
         """
         if len(tried) >= CANDIDATES_MAX:
             return None
@@ -238,7 +238,7 @@ SAVE_NS = 60 * 10**9  # interval of saving an unchanged state: its time shows ho
 
 
 class LogMemory(msgspec.Struct, forbid_unknown_fields=True):
-    """The former state of one side's logs; ``logs.json`` holds one for each side."""
+    """What is known of one side's logs over time; ``logs.json`` has one for each side."""
 
     since_ns: int = 0  # the start of watching
     looked_ns: int = 0  # the last look
@@ -246,7 +246,7 @@ class LogMemory(msgspec.Struct, forbid_unknown_fields=True):
     gone_ns: dict[str, int] = {}  # log name -> when a log of this name was last missed
 
     def looked(self, named: Mapping[str, Sequence[str]], now_ns: int) -> bool:
-        """Notes the logs that exist now. True if this changed what must be remembered."""
+        """Notes the logs that exist now. Returns True if the memory has changed, and must be saved."""
         changed = False
         if not self.since_ns or now_ns - self.looked_ns > UNWATCHED_NS:
             self.since_ns, changed = now_ns, True
@@ -264,8 +264,8 @@ class LogMemory(msgspec.Struct, forbid_unknown_fields=True):
     def may_be_gone(self, name: str, written_ns: int | None, before_ns: int | None) -> bool:
         """True if the log that a line was made from may have been deleted.
 
-        ``name``: the log's. ``written_ns``: when the line was made, if it says so; its record was read at most
-        ``before_ns`` earlier (``None``: unknown).
+        ``name``: the log's name. ``written_ns``: when the line was made, if it says so. ``before_ns``: how much
+        earlier its record was read at most; ``None`` means unknown.
         """
         if name not in self.present:
             return True
@@ -284,14 +284,14 @@ class _LogsFile(msgspec.Struct, forbid_unknown_fields=True, tag_field="version",
 
 @dataclass(frozen=True, slots=True)
 class SourceGone:
-    """No log holds the record, and the one that did may have been deleted. ``file``: as the line calls it."""
+    """No log has the record, and the log that had it may have been deleted. ``file``: as named by the line."""
 
     file: str
 
 
 @dataclass(frozen=True, slots=True)
 class SourceMissing:
-    """No log holds the record, and none of that name has been deleted."""
+    """No log has the record, and no log of its name has been deleted."""
 
     place: RecordPlace
     side: str
@@ -301,7 +301,7 @@ FoundSource = SourceRecord | SourceGone | SourceMissing
 
 
 class SourceFinder:
-    """Finds the source records of one pipeline's lines. For one thread at a time. Its methods block."""
+    """Finds the source records of one pipeline's lines. Not thread-safe. Its methods block."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ class SourceFinder:
         self._remember(now_ns)
 
     def find(self, lines: Sequence[PublishedLine], now_ns: int) -> list[tuple[FoundSource, FoundSource | None]]:
-        """Finds (foreign, primary) for each line; the latter is ``None`` if the line names none. Raises OSError."""
+        """Finds each line's (foreign, primary) records; primary is ``None`` if it names none. Raises OSError."""
         adapter = self.adapter
         foreign = self._logs[0].find(
             [line.source for line in lines],

@@ -1,4 +1,4 @@
-"""The verification state of a pipeline's slots, read from files, without a running verifier; and its metrics."""
+"""Reads the verification state of a pipeline's slots from files, even if no verifier runs, and makes metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALARMS_SHOWN = 20  # per slot, newest first
 
 @dataclass(slots=True)
 class SlotStatus:
-    """The status of one slot. Sizes are uncompressed bytes of output."""
+    """The verification status of one slot. Sizes are uncompressed bytes of output."""
 
     slot: str
     state: SlotState
@@ -46,13 +46,13 @@ class SlotStatus:
 
     @property
     def behind(self) -> int:
-        """Bytes that are published but not checked."""
+        """The number of published bytes that are not checked."""
         return self.published - self.checked
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """``verifier``: the live process that verifies this pipeline; ``None`` if there is none."""
+    """A pipeline's status. ``verifier``: the live process that verifies it; ``None`` if there is none."""
 
     verifier: str | None
     slots: list[SlotStatus]
@@ -63,20 +63,21 @@ class PipelineStatus:
 
 
 def status_of(disk: Disk, pipeline: VerifiedPipeline) -> PipelineStatus:
-    """Reads the present state from the files. Raises OSError."""
+    """Reads the present status from files. Raises OSError."""
     names = _names(disk, pipeline)
     return PipelineStatus(holder_of(pipeline.own / lock.NAME), [_status(disk, pipeline, name) for name in names])
 
 
 def standing(disk: Disk, pipeline: VerifiedPipeline, slots: Sequence[str]) -> int:
-    """The number of alarms that ``acknowledged`` would end. Raises AlarmsDamaged."""
+    """Returns the number of alarms that ``acknowledged`` would end. Raises AlarmsDamaged."""
     names = slots or _names(disk, pipeline)
     return sum(len(open_alarms(disk, own)) for name in names for own in _own(pipeline, name))
 
 
 def acknowledged(disk: Disk, pipeline: VerifiedPipeline, slots: Sequence[str], at_ns: int) -> int:
-    """Ends the open alarms of these slots (of all, if none is named) and returns how many. Raises AlarmsDamaged,
-    OSError."""
+    """Ends the open alarms of these slots, or of all if none is named. Returns their number. Raises AlarmsDamaged,
+    OSError.
+    """
     names = slots or _names(disk, pipeline)
     return sum(acknowledge(disk, own, at_ns) for name in names for own in _own(pipeline, name))
 
@@ -88,7 +89,7 @@ def _names(disk: Disk, pipeline: VerifiedPipeline) -> list[str]:
 
 
 def _own(pipeline: VerifiedPipeline, name: str) -> list[Path]:
-    """The directories that may hold the verifier's files for a slot."""
+    """Returns the directories that may have the verifier's files for a slot."""
     return [pipeline.slots / name / OWN_DIR, pipeline.own / MISSING_DIR / name]
 
 
@@ -119,7 +120,7 @@ def _lengths(disk: Disk, state: Path, found: SlotStatus) -> None:
 
 
 def checked_bytes(published: SlotOutput, checked: CheckedFile) -> int:
-    """The number of published bytes that are checked."""
+    """Returns the number of published bytes that are checked."""
     total = 0
     for file in published.files:
         number, at = checked.places.get(file.kind, (0, 0))
@@ -131,7 +132,7 @@ def checked_bytes(published: SlotOutput, checked: CheckedFile) -> int:
 
 
 def verifier_metrics(disk: Disk, pipeline: VerifiedPipeline, clock: Clock) -> Source:
-    """Metrics of all slots of a pipeline. Files are read in a thread."""
+    """Returns a source of metrics for all slots of a pipeline. It reads files in a thread."""
 
     async def read(into: Readings) -> None:
         found = await asyncio.to_thread(status_of, disk, pipeline)

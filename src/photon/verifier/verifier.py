@@ -1,10 +1,10 @@
 """The continuous verifier: reads the durable part of the outputs as they grow and clears tokens (protocol rule 8).
 
 It shares no code with the joiner that wrote them. It knows only the files that the slot publishes: durable.json (file
--> durable length) and the lines themselves. For each id it asks the registry to clear the line's token by compare, so
-that a late clear cannot affect an id that was reopened meanwhile. Its position is ``cleared.json``, replaced after
-the clears it covers; a crash in between clears again, which changes nothing. The slot reads the same file: it no
-longer needs a rolled file that is cleared to its end.
+-> durable length) and the lines themselves. For each id it asks the registry to compare and clear the line's token,
+so that a late clear cannot affect an id that was reopened meanwhile. Its position is ``cleared.json``, replaced after
+the clears it covers; after a crash between the two, the same clears are repeated, which is harmless. The slot reads
+the same file: it no longer needs a rolled file that is fully cleared.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class VerifierReport:
     examples: list[str] = field(default_factory=list)
 
     def add(self, other: VerifierReport) -> None:
-        """Adds up counts; ``behind_bytes`` is the newest."""
+        """Adds another pass's counts; takes its ``behind_bytes``."""
         self.cleared += other.cleared
         self.refused += other.refused
         self.unreadable += other.unreadable
@@ -86,12 +86,12 @@ class OutputShort(PhotonError):
 
     def __str__(self) -> str:
         return (
-            f"{self.path}: ends at byte {self.size}, {self.published} were published; restore it, or retire its slot"
+            f"{self.path}: has {self.size} bytes, but {self.published} were published; restore it, or retire its slot"
         )
 
 
 class Findings(Protocol):
-    """Receives the lines as they are read. Some come again after a crash, or if the registry did not answer."""
+    """Receives lines as they are read. Some come again after a crash, or if the registry did not answer."""
 
     def read(self, file: str, offsets: Sequence[int], ids: Sequence[bytes], digests: bytes) -> None: ...
 
@@ -213,7 +213,7 @@ class Verifier:
             self._save(positions)
 
     def _block(self, name: str, at: int, length: int) -> bytes:
-        """Reads whole lines from ``at`` on, never beyond the durable length; everything left if no line ends."""
+        """Reads whole lines from ``at`` on, within the durable length; the rest of the file if it has no line end."""
         size = self.limits.block_bytes
         while True:
             block = self.disk.read(self.output / name, at, min(size, length - at))
@@ -225,8 +225,8 @@ class Verifier:
             size *= 2
 
     def _again(self, positions: dict[str, int], damaged: Sequence[DamagedRange]) -> None:
-        """Shows the lines before these positions once more, as the search for twins has forgotten them after a
-        restart.
+        """Passes the lines before these positions to ``findings`` again: after a restart the search for twins does
+        not know them.
         """
         assert self.findings is not None
         for name, end in positions.items():
@@ -250,7 +250,7 @@ class Verifier:
         return _columns(at, block, bad)
 
     async def _clear(self, name: str, block: _Block, report: VerifierReport) -> bool:
-        """Clears the ids of a block; False if some are unknown, and the block must be read again."""
+        """Clears the ids of a block. False if some answers are missing, so that the block must be read again."""
         known = True
         refs = block.refs
         digests = self.digester.digests(refs.event_ids)
@@ -306,7 +306,7 @@ class Verifier:
 
 
 def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
-    """The lines of a block that begins at ``at``. ``bad`` receives those that are not output records."""
+    """Parses the lines of a block that begins at ``at``. ``bad`` receives lines that are not output records."""
     try:
         refs = read_block(block, parse=True)
     except EnvelopeError:
@@ -318,7 +318,7 @@ def _columns(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block
 
 
 def _each(at: int, block: bytes, bad: Callable[[int, bytes], None]) -> _Block:
-    """Reads the block line by line, so that one bad line does not hide the others."""
+    """Parses a block line by line, so that one bad line does not hide the others."""
     found = _Block.empty()
     for line in split_lines(block):
         try:

@@ -1,9 +1,9 @@
 """Computes a pipeline's watermarks from samples. Pure: no files, no clock.
 
-A sample asks in this order: the dispatcher for its read position and events without a verdict; then each slot for
-accepted records not yet shown to readers; then for the end of the published output. Events move in the same order. So
-each unpublished event is seen in one of these places, or was not read, and the least of their answers is a watermark
-for the end of the published output, without any lock. In another order an event on its way might be missed.
+A sample first asks the dispatcher for its read position and events without a verdict, then each slot for accepted
+records not yet published, then for the end of the published output. Events move in the same order. So each
+unpublished event is seen in one of these places, or was not read, and the least of the answers is a watermark for the
+end of the published output, without any lock. In another order an event in transit might be missed.
 
     exact       the least of all answers, and of the lines that may still be written into the logs by the user's
                 promise, ``written_within``. Records that break the promise are late, and are counted.
@@ -58,7 +58,7 @@ ANY_NS = -NEVER_NS  # a slot's answer if its start found records that it may not
 class SlotShown:
     """A slot's answer.
 
-    ``unshown_ns``: the oldest event time that it has not shown; ``None`` means unknown, and ``problem`` says why.
+    ``unshown_ns``: the oldest event time that it has not published; ``None`` means unknown, and ``problem`` says why.
     """
 
     slot: str
@@ -68,7 +68,7 @@ class SlotShown:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sample of one pipeline, asked in the order of its fields."""
+    """A sample of one pipeline, taken in the order of its fields."""
 
     at_ns: int
     undecided: Asked
@@ -79,7 +79,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Lateness:
-    """Lateness of published records against the newest pair before them, in seconds: a histogram that forgets."""
+    """A histogram of records' lateness in seconds, against the newest pair before them. Forgets old ones."""
 
     _weights: np.ndarray[tuple[int], np.dtype[np.float64]] = field(default_factory=lambda: np.zeros(BUCKETS))
     _at_s: float = float("-inf")
@@ -97,8 +97,8 @@ class Lateness:
         self._at_s = now_s
 
     def quantile_s(self, share: float = PERCENTILE) -> float:
-        """The lateness that this share of the records does not exceed; estimated too large rather than too small; 0
-        if there were none.
+        """Returns the lateness that this share of the records does not exceed, rather too large than too small; 0 if
+        there were none.
         """
         sums = np.cumsum(self._weights)
         if sums[-1] < 1e-6:
@@ -108,7 +108,7 @@ class Lateness:
 
 
 def floored(time_ns: int) -> int:
-    """Rounds a time down to a step: counts of events before a step are exact."""
+    """Rounds a time down to a whole step, before which the number of events is exact."""
     return max(time_ns, ANY_NS + STEP_NS) // STEP_NS * STEP_NS
 
 
@@ -136,7 +136,7 @@ class Watermarks:
         return self._pairs[-1] if self._pairs else None
 
     def take(self, sample: Sample) -> Pair:
-        """The pair that follows from a sample."""
+        """Computes the pair that follows from a sample."""
         last = self.last
         undecided = sample.undecided
         silent = [each for each in sample.slots if each.unshown_ns is None]
@@ -157,8 +157,8 @@ class Watermarks:
         return Pair(sample.at_ns, exact_ns, percentile_ns, waiting, _further(last, sample), held_by)
 
     def _waiting(self, sample: Sample, before_ns: int) -> int:
-        """The number of events before a time still to be published: those without a verdict, and one for each slot
-        that has events to show, or does not answer.
+        """Returns the number of events before a time that are still to be published: events without a verdict, and
+        one for each slot that has records to publish or does not answer.
         """
         undecided, last = sample.undecided, self.last
         waiting = undecided.before(before_ns)
@@ -168,7 +168,7 @@ class Watermarks:
         return waiting
 
     def held(self, at_ns: int, why: str) -> Pair | None:
-        """Returns the last pair, which stays valid if no sample can be taken; ``None`` if there was none."""
+        """Returns the last pair, which stays valid while no sample can be taken; ``None`` if there is none."""
         return None if self.last is None else replace(self.last, at_ns=at_ns, held_by=(why,))
 
     def _holders(self, sample: Sample, shown_ns: int, silent: Sequence[SlotShown]) -> list[str]:
@@ -191,7 +191,7 @@ class Watermarks:
         return found
 
     def journaled(self, pair: Pair) -> None:
-        """Notes that the pair is in the journal: from now on it is valid."""
+        """Notes that the pair is in the journal, so that it is valid from now on."""
         self._pairs.append(pair)
         self._leasts.append(ANY_NS if self._least_ns is None else self._least_ns)
         if len(self._pairs) >= 2 * PAIRS_KEPT:
@@ -199,9 +199,9 @@ class Watermarks:
 
     # -- published lines -------------------------------------------------------------------------------------------
     def published(self, file: str, offsets: Sequence[int], times_ns: I64, now_s: float) -> Late | None:
-        """Takes lines of an output file, in order; each comes once, and perhaps again after a crash.
+        """Compares an output file's lines with earlier pairs. Pass lines in order; after a crash some may come again.
 
-        Returns the late ones not counted yet, to be journaled and then given to ``count``.
+        Returns the late records not counted yet: journal them, then pass them to ``count``.
         """
         if not len(times_ns):
             return None
@@ -221,9 +221,10 @@ class Watermarks:
         self._counted[late.file] = late.end
 
     def _before(self, file: str, first: int) -> tuple[I64, I64, I64]:
-        """Returns n offsets in a file, n + 1 exact watermarks, and n + 1 times from which a percentile was taken. A
-        record after k offsets has the k-th of both, those of the newest pair whose cursor is not past it (ANY_NS if
-        there is none)."""
+        """Returns n offsets in a file, n + 1 exact watermarks, and n + 1 times from which a percentile was taken. For
+        a record after k of the offsets, the k-th of both apply: they are of the newest pair whose cursor is not past
+        it (ANY_NS if there is none).
+        """
         log, number = _log_of(file)
         rows: list[tuple[int, int, int]] = []
         for pair, least_ns in zip(reversed(self._pairs), reversed(self._leasts), strict=True):

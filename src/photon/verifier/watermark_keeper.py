@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 
 def within_ns(settings: Settings, join: str) -> int | None:
-    """The longest time from a line's event time, by any clock, until it is in its log; ``None`` if nothing is
+    """Returns the longest time from a line's event time, by any clock, until it is in its log; ``None`` if nothing is
     promised.
     """
     within = settings.join[join].written_within
@@ -38,9 +38,10 @@ def within_ns(settings: Settings, join: str) -> int | None:
 class WatermarkKeeper:
     """Keeps a pipeline's watermarks.
 
-    ``undecided``: the dispatcher's state at one moment, ``None`` until it has reported; ``slots``: then asks each
-    slot that may still publish; ``cursor``: the end of the published output, and retired slots. ``within_ns``: as in
-    ``Watermarks``. ``timed`` false: the events have no time of their own, so there never is a watermark.
+    ``undecided``: reads the dispatcher's state at one moment, ``None`` until it has reported; ``slots``: asks each
+    slot that may still publish; ``cursor``: finds the end of the published output, and the retired slots.
+    ``within_ns``: as in ``Watermarks``. ``timed``: false if events have no event time, so that there never is a
+    watermark.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class WatermarkKeeper:
         return {"watermark": {"line": last.encode().decode(), "late_records": self.watermarks.late_records}}
 
     def read(self, into: Readings) -> None:
-        """The metrics."""
+        """Adds the watermarks' metrics to ``into``."""
         last, now_ns = self.watermarks.last, self._clock.now_ns()
         into.put("photon_watermark_late_records_total", self.watermarks.late_records)
         if last is None:
@@ -126,7 +127,7 @@ class WatermarkKeeper:
 
     # -- what is published -------------------------------------------------------------------------------------------
     def published(self, file: str, offsets: Sequence[int], times_ns: Sequence[int]) -> None:
-        """Takes published lines of an output file, which may come again after a crash."""
+        """Handles published lines of an output file, which may come again after a crash."""
         times = np.array(times_ns, np.int64)
         late = self.watermarks.published(file, offsets, times, self._clock.monotonic())
         if late is not None:
@@ -143,7 +144,7 @@ class WatermarkKeeper:
 
 @dataclass(frozen=True, slots=True)
 class OnlyTimes:
-    """Keeps only the event times of a verifier's findings. Implements ``verifier.Findings``."""
+    """Passes on only the event times of a verifier's findings. Implements ``verifier.Findings``."""
 
     cleared: Callable[[str, Sequence[int], Sequence[int]], None]
 

@@ -40,7 +40,7 @@ LIMITS = RecoveryLimits(page_ids=2, retry_s=1.0, again=BackOff(first=60.0, most=
         ([FILE], Clearing({NAME: 100}, {NAME: 2}), "2 lines of .* cannot be read, or the registry refused them"),
         ([], Clearing({NAME: 100}), "is not published any more"),
         ([OutputFile(NAME, 100, closed=True, final=True)], Clearing(), ""),
-        ([OutputFile(NAME, 99, closed=True, final=True)], Clearing(), "final with 99 bytes, 100 were synced"),
+        ([OutputFile(NAME, 99, closed=True, final=True)], Clearing(), "final with 99 bytes, but 100 were synced"),
         ([FILE, OTHER], Clearing({NAME: 100}, {OTHER.name: 1}), ""),
     ],
 )

@@ -275,7 +275,7 @@ async def test_a_short_output_file_costs_no_descriptors(setup: Setup, monkeypatc
         await until(lambda: len(opened) > 5)
     assert set(opened) == set(closed)
     (_, alarm) = open_alarms(RealDisk(), setup.pipeline.slots / "s0/verifier")
-    assert alarm.todo == "do as the line says; the slot is checked again by itself"
+    assert alarm.todo == "do what the alarm says; the slot is then checked again automatically"
 
 
 async def test_a_late_record_cleared_while_it_stops_is_journaled(

@@ -3,16 +3,16 @@
 Invariants, whenever the process is killed or the power fails:
 
 1. A copy is a byte prefix of its source, and has only bytes that its source has published.
-2. ``DIRECTORY/.NAME.SUFFIX`` names a place only once everything before it is durable there, including file names.
-3. A start reads on from that place. Bytes of the files beyond it are compared with the source, and replaced if they
-   differ. A file that lacks bytes before it is refused.
-4. A damaged range is skipped by the reader, which reports it; blank lines take its place, so that offsets stay.
+2. ``DIRECTORY/.NAME.SUFFIX`` has a position only once everything before it is durable, including file names.
+3. A start continues at that position. Bytes beyond it are compared with the source, and replaced if they differ. A
+file that lacks bytes before it is refused.
+4. A damaged range is skipped and reported; blank lines take its place, so that offsets stay.
 
-Finished files may be moved away. ``tests/simulation/log/test_copier.py`` attacks each of the rules.
+Finished files may be moved away. ``tests/simulation/log/test_copier.py`` attacks each rule.
 
-Two other modules copy published logs in their own ways. ``sinks.objects`` writes whole files, as an object never
-grows, and its manifest replaces the position. ``joiner.copies`` asks the copy for its end, and its answer decides how
-much the slot may publish.
+Two other modules copy published logs differently. ``sinks.objects`` writes whole files, as an object cannot grow, and
+has a manifest instead of a position. ``joiner.copies`` asks the copy for its ends, which decide how much the slot may
+publish.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SAID_NS = NS_PER_S  # minimum time between two updates of that file
 
 
 class RelayedLogLost(PhotonError):
-    """A file that is being copied to lacks bytes that were copied before."""
+    """A copied file lacks bytes that were copied into it before."""
 
     def __init__(self, path: Path, copied: int, found: int) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ class RelayedLogLost(PhotonError):
 
 
 class Block(NamedTuple):
-    """Whole lines of a file; without data, a damaged range."""
+    """Whole lines of a file, or without data, a damaged range."""
 
     log: str  # the files of a log are written one after another
     name: str
@@ -53,11 +53,12 @@ class Block(NamedTuple):
 
 
 class Copier(ABC):
-    """Copies one source into one directory. For one thread of one process, which locks the position's file."""
+    """Copies one source into one directory. Not thread-safe; locks the file with the position."""
 
     def __init__(self, disk: Disk, directory: Path, name: str, suffix: str) -> None:
-        """``name``: the source's name, unique in the directory. Raises UsageError if another process copies it there,
-        OSError."""
+        """``name``: the source's name, unique in the directory. Raises UsageError if another process copies it there;
+        OSError.
+        """
         self._disk, self._directory, self.name = disk, directory, name
         disk.make_dir(directory)
         self._kept = CursorFile(disk, directory / f".{name}.{suffix}")
@@ -70,7 +71,7 @@ class Copier(ABC):
 
     @abstractmethod
     def _read(self) -> Iterator[Sequence[Block]]:
-        """Yields everything published now and not yielded yet."""
+        """Yields everything that is published now and was not yielded before."""
 
     @abstractmethod
     def _read_to(self) -> Callable[[], bytes]:
@@ -78,7 +79,7 @@ class Copier(ABC):
 
     @abstractmethod
     def behind(self) -> int:
-        """Published bytes that are not copied. Raises PublishedDamaged, OSError."""
+        """Returns the number of published bytes not copied yet. Raises PublishedDamaged, OSError."""
 
     def step(self) -> Iterator[int]:
         """Copies everything published now; yields the bytes of each block after copying it.
@@ -95,9 +96,10 @@ class Copier(ABC):
             yield size
 
     def pass_on(self, now_ns: int | None = None, is_over: Callable[[], bool] = lambda: False) -> bool:
-        """Durably copies everything published now, unless ``is_over`` ends it first; returns True if it copied all.
-        ``now_ns``: also records, once a second, the time up to which the copy is complete; only if nothing else is
-        copied there. Raises like ``step``; after a PhotonError, the copied part is durable."""
+        """Durably copies everything published now. Returns False if ``is_over`` ended it before that. ``now_ns``:
+        also records, once a second, the time up to which the copy is complete; only for the sole source of a
+        directory. Raises like ``step``; after a PhotonError, the copied part is durable.
+        """
         try:
             whole = not any(is_over() for _ in self.step())
         except PhotonError:  # not OSError: after a failed sync, another one may report success for lost bytes
@@ -110,7 +112,7 @@ class Copier(ABC):
         return whole
 
     def save(self) -> None:
-        """Makes the copied bytes durable, and then the position. Raises RelayedLogLost, OSError."""
+        """Makes the copied bytes durable, then the position. Raises RelayedLogLost, OSError."""
         if self._place is None or (place := self._place()) == self._saved:
             return
         for path, file in self._logs.values():
@@ -155,7 +157,7 @@ class Copier(ABC):
         return newest
 
     def _sync(self, path: Path, file: AppendFile) -> None:
-        """Syncs a file; raises RelayedLogLost if it no longer has its size, as after a removal."""
+        """Syncs a file. Raises RelayedLogLost if its size has changed, as after a removal."""
         if (there := self._size(path)) != file.size:
             raise RelayedLogLost(path, file.size, there)
         file.sync()
@@ -165,7 +167,7 @@ class Copier(ABC):
 
 
 def whole_ns(directory: Path) -> int:
-    """Returns the time up to which all published bytes are in the directory; 0 before the first copy."""
+    """Returns the time (ns) up to which the directory has all published bytes; 0 before the first copy."""
     try:
         return int((directory / WHOLE_NAME).read_bytes())
     except (FileNotFoundError, ValueError):

@@ -1,6 +1,6 @@
-"""Names of a published log's files, and the small files next to them: declared once, for writers and readers.
+"""Declares the names of a published log's files, and the small files next to them, for writers and readers.
 
-They are the only code shared by verifier and joiner.
+This is the only code that verifier and joiner share.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Durable(msgspec.Struct, tag_field="version", tag=1):
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="version", tag=1):
-    """A line of ``manifest.jsonl``: a final file. In a copy it has only the lengths."""
+    """A line of ``manifest.jsonl``, for one final file. In a copy it has only lengths."""
 
     file: str  # relative to the output root: ``joined/SLOT-000003.jsonl``, or that with ``.gz`` if it is compressed
     uncompressed_bytes: int
@@ -49,7 +49,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
 
     @property
     def name(self) -> str:
-        """The plain name, even of a compressed file."""
+        """The name of the plain form, even if the file is compressed."""
         return self.file.removesuffix(".gz")
 
     @property
@@ -91,13 +91,13 @@ class Cleared(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 
 class Redone(msgspec.Struct, frozen=True, tag_field="version", tag=1):
-    """``redone.json``: the incarnations of a slot that have left nothing in its redo log (rule 13, the paper's
+    """``redone.json``: the incarnations of a slot that have nothing left in its redo log (rule 13; paper, section
     3.3.3).
 
-    The lock's holder writes it once every batch of its predecessors, including ids that were carried over, has left
-    the log by rule 4: dropped, or in synced output. A reader of all of ``files`` that finds an id still owned by one
-    of these incarnations may give the id up, as its record exists nowhere. Nothing is written under their tokens
-    after that, so a later place would only delay the reader.
+    The lock's holder writes it once every batch of its predecessors, including ids carried over, has left the log by
+    rule 4: dropped, or in synced output. If a reader of all of ``files`` finds an id still owned by one of these
+    incarnations, it may give the id up, as its record exists nowhere. Nothing is written under their tokens after
+    that, so greater lengths would only delay the reader.
     """
 
     slot: str
@@ -107,43 +107,43 @@ class Redone(msgspec.Struct, frozen=True, tag_field="version", tag=1):
 
 # -- names -----------------------------------------------------------------------------------------------------------
 def name_of(kind: str, slot: str, number: int, suffix: str = PLAIN_SUFFIX) -> str:
-    """The name of an output file, relative to the output."""
+    """Returns the name of an output file, relative to the output."""
     return f"{kind}/{slot}-{number:06d}{suffix}"
 
 
 def gzip_name(name: str) -> str:
-    """The name of a file's compressed form. ``name``: the plain one, with or without its directory."""
+    """Returns the name of a file's compressed form. ``name``: the plain name, with or without its directory."""
     return name.removesuffix(PLAIN_SUFFIX) + FINAL_SUFFIX
 
 
 def slot_of(name: str) -> str:
-    """The slot in an output file's name, plain or compressed."""
+    """Returns the slot in an output file's name, plain or compressed."""
     return name.rpartition("/")[2].rpartition("-")[0]
 
 
 def numbers_of(names: Iterable[str], slot: str, suffix: str = PLAIN_SUFFIX) -> list[int]:
-    """The numbers of a slot's files among the names in the directory of a kind, in order."""
+    """Returns the numbers of a slot's files, in order. ``names``: names in the directory of a kind."""
     own = (name.removesuffix(suffix) for name in names if name.startswith(f"{slot}-") and name.endswith(suffix))
     numbers = (name.removeprefix(f"{slot}-") for name in own)
     return sorted(int(number) for number in numbers if number.isdigit())
 
 
 def number_of(name: str) -> int:
-    """The number in an output file's plain name."""
+    """Returns the number in an output file's plain name."""
     return int(name.removesuffix(PLAIN_SUFFIX).rpartition("-")[2])
 
 
 # -- contents --------------------------------------------------------------------------------------------------------
 def retired_bytes(slot: str, files: dict[str, int] | None = None, output: Path | None = None) -> bytes:
-    """The content of ``retired.json``. Retiring writes it before anything is reopened (protocol rule 14).
+    """Returns the content of ``retired.json``, which is written before anything is reopened (protocol rule 14).
 
-    ``files``: the files of a sealed copy, of all kinds, final ones too, as plain name -> uncompressed length; readers
-    continue in them at their old offsets. ``None`` means that there is no copy: nothing of the slot is read any more,
-    regardless of position. ``output``: the directory of the copy's files; ``None`` means the pipeline's own output.
+    ``files``: all files of a sealed copy, as plain name -> uncompressed length; readers continue in them at their old
+    offsets. ``None`` means that there is no copy: readers read nothing more of the slot, regardless of position.
+    ``output``: the directory of the copy's files; ``None`` means the pipeline's own output.
     """
     return msgspec.json.encode(Retired(slot, files, None if output is None else str(output)))
 
 
 def damaged_bytes(slot: str, ranges: Collection[DamagedRange]) -> bytes:
-    """The content of ``damaged.json``."""
+    """Returns the content of ``damaged.json``."""
     return msgspec.json.encode(Damaged(slot, tuple(ranges)))

@@ -1,4 +1,4 @@
-"""``manifest.jsonl``: the files of a slot that never change again, a line each."""
+"""``manifest.jsonl``: one line for each file of a slot that never changes again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Manifest:
         self.entries: dict[str, ManifestEntry] = {}  # by plain name
 
     def load(self, damaged: Callable[[Path, str], Exception]) -> None:
-        """Reads the manifest. A torn last line was never relied on, and is cut. Raises ``damaged``, OSError."""
+        """Reads the manifest. Cuts off a torn last line, on which nothing relies. Raises ``damaged``, OSError."""
         if not self._disk.exists(self._path):
             return
         # The data just read may be only in the cache, but files are removed, or not opened, because of it.
@@ -40,7 +40,7 @@ class Manifest:
             self._disk.truncate(self._path, whole)
 
     def add(self, *entries: ManifestEntry) -> None:
-        """Lists files, durably; listed ones stay unchanged. Raises OSError."""
+        """Durably adds files; existing entries stay. Raises OSError."""
         new = [entry for entry in entries if entry.name not in self.entries]
         if not new:
             return

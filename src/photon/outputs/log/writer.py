@@ -1,21 +1,21 @@
-"""Writes a published log: lines are appended and synced, and then their length is published.
+"""Writes a published log: appends lines, syncs them, and then publishes their length.
 
 A slot's files are ``<root>/<kind>/<slot>-<6 digits>.jsonl``; ``durable.json`` in its state directory has their
 readable lengths. Invariants, even if the process is killed or the power fails at any moment:
 
-1. published <= durable <= appended: files and their names are synced before ``durable.json`` is replaced.
+1. published <= durable <= appended: files and directory entries are synced before ``durable.json`` is replaced.
 2. A published prefix never changes, and its length never falls.
-3. A file is whole and synced before its successor exists (``roll``).
-4. A start cuts only unpublished lines that will be written again (``recover``). Other lines belong to a lost state,
-   and readers may have seen them: they stay, and the log continues in another file.
-5. If ``durable.json`` is missing, or older than the writer's state, the start is refused (``expect``).
-6. A copy is a byte prefix of its source, and publishes at most what its source has published and it holds durably
-   (``outputs.log.copier``, ``joiner.copies``).
+3. A file is complete and synced before its successor exists (``roll``).
+4. A start cuts only unpublished lines that will be written again (``recover``). Other lines come from a lost state,
+and readers may have seen them: they stay, and the log continues in another file.
+5. If ``durable.json`` is missing or older than the writer's state, a start is refused (``expect``).
+6. A copy is a byte prefix of its source, and publishes only bytes that its source has published and that it holds
+durably (``outputs.log.copier``, ``joiner.copies``).
 7. Nothing is cleared beyond what the required copy holds (``clearable`` in ``durable.json``, ``joiner.slot.output``).
 8. A damaged range is one entry of the format, which every reader skips and reports (``outputs.damaged``).
 
-A joiner's slot also writes through this module, but starts in its own way (``photon.joiner.slot``): its redo log has
-the lines that will be written again, and readers see no more than the registry has witnessed.
+A joiner's slot also writes through this module, but recovers differently (``photon.joiner.slot``): its redo log has
+the lines that will be written again, and readers see only output that the registry has witnessed.
 
 ``tests/simulation/log`` attacks rules 1 to 6, ``tests/simulation/copies`` 6 and 7, and ``tests/unit/outputs`` 8.
 """
@@ -39,13 +39,13 @@ LOOK_BYTES = 1 << 16
 
 
 class NotOfThisState(UsageError):
-    """Published files and the state of their publisher do not belong together."""
+    """Published files and their publisher's state do not belong together."""
 
     exit_code = 3
 
 
 class LogWriter:
-    """The files of one slot. One thread at a time; the caller ensures that no other process writes them."""
+    """The files of one slot. Not thread-safe; the caller ensures that no other process writes them."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class LogWriter:
 
     @property
     def upto(self) -> int:
-        """The number of the newest published row, for writers with numbered rows; -1 if there is none."""
+        """The number of the last published row, for writers with numbered rows; -1 if there is none."""
         return -1 if self.log is None else self.log[1]
 
     def name(self, kind: str, number: int, suffix: str = PLAIN_SUFFIX) -> str:
@@ -85,7 +85,7 @@ class LogWriter:
         return self.root / self._current(kind)
 
     def end(self, kind: str) -> int:
-        """Returns the size of that file."""
+        """Returns the size of the current file of a kind."""
         return self._files[kind].size if kind in self._files else self._size(self._current(kind))
 
     def numbers(self, kind: str, suffix: str = PLAIN_SUFFIX) -> list[int]:
@@ -115,8 +115,8 @@ class LogWriter:
         self.rolled = set(durable.rolled if durable.closed is None else durable.closed)
 
     def expect(self, upto: int, where: str) -> None:
-        """Checks, before ``recover``, that readers see at least ``upto``, the last row published according to
-        ``where``. Raises NotOfThisState if they see less.
+        """Raises NotOfThisState if less is published than ``upto``, the last row published according to ``where``.
+        Call it before ``recover``.
         """
         if self.upto >= upto:
             return
@@ -127,7 +127,7 @@ class LogWriter:
         )
 
     def expect_nothing(self, where: str) -> None:
-        """Call before ``recover`` if ``where`` has written nothing yet. Raises NotOfThisState if there are lines."""
+        """Raises NotOfThisState if there are lines. Call it before ``recover`` if ``where`` has written none."""
         if found := [self.name(kind, number) for kind in self.kinds for number in self._written(kind)]:
             raise NotOfThisState(
                 f"{self.root / found[0]}: {where} has written nothing yet: restore the state that this output "
@@ -137,8 +137,8 @@ class LogWriter:
     def recover(self, kind: str, again: Collection[bytes] | None = None) -> bool:
         """Cuts unpublished lines. ``again``: the lines that will be written again; ``None`` means all existing ones.
 
-        Returns True if the log continues where it ended; otherwise it continues in a new file, and the old one is
-        shown to its last whole line. Raises PublishedDamaged if published bytes are missing, OSError.
+        Returns True if the log continues where it ended. Otherwise it continues in a new file, and the old one is
+        published up to its last whole line. Raises PublishedDamaged if published bytes are missing, OSError.
         """
         number = self._newest_published(kind)
         newest = self.name(kind, number)
@@ -155,12 +155,12 @@ class LogWriter:
         return True
 
     def skip(self, kind: str) -> None:
-        """Continues in a new file: the existing one is damaged."""
+        """Continues in a new file, because the current one is damaged."""
         self.current[kind] = max([self.current[kind], *self._written(kind)]) + 1
         self.rolled.update(name for name in self.lengths if name.startswith(f"{kind}/"))
 
     def forget(self, names: Collection[str]) -> None:
-        """Drops the files from ``durable.json`` at the next publishing."""
+        """Drops the files from ``durable.json`` when it is next published."""
         for name in names:
             self.lengths.pop(name, None)
             self.rolled.discard(name)
@@ -182,7 +182,7 @@ class LogWriter:
         self.skip(kind)
 
     def _whole(self, path: Path) -> int:
-        """Bytes of a file up to the end of its last whole line."""
+        """Returns the length of a file up to its last line end."""
         at = self.disk.size(path)
         while at:
             begin = max(0, at - LOOK_BYTES)
@@ -201,7 +201,7 @@ class LogWriter:
         return max((number_of(name) for name in self.published if name.startswith(f"{kind}/")), default=0)
 
     def _written(self, kind: str) -> list[int]:
-        """Numbers of the files that are not empty."""
+        """Returns the numbers of the files that are not empty."""
         return [number for number in self.numbers(kind) if self._size(self.name(kind, number))]
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class LogWriter:
         self._unsynced.add(kind)
 
     def sync(self) -> bool:
-        """Makes appended lines durable without showing them. Returns True if there were any.
+        """Makes appended lines durable without publishing them. Returns True if there were any.
 
         Raises OSError: then the process must end.
         """
@@ -230,8 +230,8 @@ class LogWriter:
         return bool(grown)
 
     def roll(self, now: float | None = None) -> list[str]:
-        """Permanently closes the files that are due; ``None`` means all non-empty files. Returns their kinds. Raises
-        OSError, like ``sync``.
+        """Permanently closes files that are due at ``now``; ``None`` means all non-empty files. Returns their kinds.
+        Raises OSError, like ``sync``.
         """
         due = [kind for kind, file in self._files.items() if file.size and (now is None or self._is_due(kind, now))]
         for kind in due:
@@ -239,7 +239,7 @@ class LogWriter:
         return due
 
     def go_on(self, kind: str, number: int) -> None:
-        """Permanently closes the file of a kind, and continues in another one. Raises OSError, as ``sync``."""
+        """Permanently closes the file of a kind, and continues in file ``number``. Raises OSError, like ``sync``."""
         self.sync()
         if kind in self._files:
             self._files.pop(kind).close()
@@ -254,15 +254,16 @@ class LogWriter:
         )
 
     def publish(self, upto: int | None = None, *, now: float | None = 0.0) -> None:
-        """Makes appended lines durable, closes the files that are due (``roll``), and shows readers everything, if
-        there is anything new. ``upto``: the number of the last row. Raises OSError, as ``sync``."""
+        """Makes appended lines durable, closes files that are due (``roll``), and publishes everything, if there is
+        anything new. ``upto``: the number of the last row. Raises OSError, like ``sync``.
+        """
         grown = self.sync()
         self.log = self.log if upto is None else (0, upto)
         if self.roll(now) or grown or upto is not None:
             self.show()
 
     def show(self) -> None:
-        """Shows readers the durable lines. Raises OSError: then the process must end."""
+        """Publishes the durable lines to readers. Raises OSError: then the process must end."""
         if not self.published:
             self.disk.make_dir(self.state)
         durable = self._shown()
