@@ -259,7 +259,7 @@ def _takes_out(datacentre: str = "") -> Callable[[Callable[..., int]], Callable[
 @click.option("--last", is_flag=True, help="Drain even the last joiner of its datacentre, whose events then wait.")
 @_takes_out()
 def drain(at: Deployed, name: str, run: Path | None, last: bool, timeout: float, dry_run: bool) -> int:
-    """Take joiner NAME out of service: it gets no new events, finishes those it has, and stops.
+    """Take joiner NAME out of service. It gets no new events, finishes those it has, and stops.
 
     Other joiners of its datacentre get the new events. Refused if no other joiner is up. It stays down until photon
     release, or until photon up is restarted. In containers: docker-compose stop.
@@ -324,7 +324,7 @@ def pause(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
 @click.command()
 @_takes_out("Datacentre of the dispatcher (default: the only one).")
 def resume(at: Deployed, run: Path | None, timeout: float, dry_run: bool) -> int:
-    """Start a datacentre's paused dispatchers again, and wait until they are up.
+    """Start a datacentre's paused dispatchers again. Waits until they are up.
 
     \b
     Example:

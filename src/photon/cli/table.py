@@ -213,7 +213,7 @@ def _show_locks(at: Deployed, database: Path | None, table: str | None) -> int:
               "that long. Observers also do this regularly (tables.keep).")  # fmt: skip
 @_on_tables
 def verify(at: Deployed, database: Path | None, names: tuple[str, ...], collect: float | None) -> int:
-    """Check every cell: its meta, versions and locks must fit together, and the oracle must be ahead of them.
+    """Check every cell. Its meta, versions and locks must fit together, and the oracle must be ahead of them.
 
     Safe to run while transactions are running.
 

@@ -96,7 +96,7 @@ def _sources(client: OperatorClient) -> Iterator[Source]:
 )
 @deployed(required=False, unless=["backup"], help="The deployment file; compares its live replicas.")
 def verify(at: Deployed, backup: Path | None, shards: bool, timeout: float) -> int:
-    """Check a BACKUP byte by byte, or with --config compare all live replicas, while traffic continues.
+    """Check a BACKUP byte by byte, or compare live replicas. With --config, traffic continues meanwhile.
 
     \b
     Each group's replicas freeze their state at the same log entry. Compares their number of ids, a sum over all

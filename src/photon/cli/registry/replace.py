@@ -33,7 +33,7 @@ PAUSE = 0.1
 @deployed()
 @audited
 def replace(at: Deployed, old: str, new: str, dry_run: bool, yes: bool, wait: bool, timeout: float) -> None:
-    """Replace replica OLD, whose disk is lost, with NEW, a name that was never used. Step by step:
+    """Replace replica OLD, which lost its disk, with NEW. NEW is a name that was never used. Step by step:
 
     \b
     1. In the deployment file, put the table of NEW in place of OLD's.

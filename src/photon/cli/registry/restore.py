@@ -47,7 +47,7 @@ def restore(
     at: Deployed, backup: Path | None, replicas: tuple[str, ...], again: bool, only: tuple[str, ...], open_: bool,
     accept_boundary: str | None, dry_run: bool, yes: bool,
 ) -> int:  # fmt: skip
-    """Restore BACKUP into a new deployment: create directories, register outputs again, open shards.
+    """Restore BACKUP into a new deployment. Creates directories, registers outputs again, and opens the shards.
 
     \b
     1. restore BACKUP fills the directories of all replicas in the file, which must be empty, or only that of

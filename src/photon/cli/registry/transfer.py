@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @dry_run
 @audited
 def transfer_leader(at: Deployed, groups: tuple[int, ...], source: str | None, to: str, dry_run: bool) -> None:
-    """Move leadership to another replica, for instance before a restart. Inserts wait for some round trips.
+    """Move leadership to another replica. Useful before a restart. Inserts wait for some round trips.
 
     \b
     Examples:

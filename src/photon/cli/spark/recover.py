@@ -69,7 +69,7 @@ def recover(
     rate: float,
     gone: tuple[str, ...],
 ) -> int:
-    """Give the lost events in a verification's report back to the dispatchers.
+    """Give the lost events of a report back to the dispatchers.
 
     \b
     The registry gives an id up only if its entry is still the exported one; each dispatcher that has the event's log

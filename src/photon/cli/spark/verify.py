@@ -62,8 +62,8 @@ def verify(
     no_registry: bool,
     **given: Any,
 ) -> int:
-    """Verify that every event was written exactly once, by comparing a range of event times with a fresh join of the
-    raw logs.
+    """Verify that every event was written exactly once. Compares a range of event times with a fresh join of the raw
+    logs.
 
     \b
     The report has verdict.json, report.html, problems/ and summary/ (Parquet). Days that an earlier report next to
