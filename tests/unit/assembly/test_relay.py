@@ -95,7 +95,7 @@ async def test_what_cannot_be_relayed_is_said_in_one_line(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="east: its join reads no other join's output"):
         await serve_relay(Room(chain, tmp_path, asyncio.Event(), "east"))
     with pytest.raises(
-        UsageError, match=r"clicks/state: no such directory.*name their directory as datacentre\.east-pu"
+        UsageError, match=r"clicks/state: no such directory.*set their directory as datacentre\.east-pu"
     ):
         await serve_relay(Room(chain, tmp_path, asyncio.Event(), "east-purchases", clock=Hurried()))
 
