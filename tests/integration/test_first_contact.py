@@ -122,7 +122,7 @@ def test_a_key_that_turns_out_ambiguous_ends_with_exit_code_3(shop: Shop) -> Non
     shop.write("payments/b.log", {"mail": random_id(3), "sum": 99})
     second = shop.join()
     assert (second.code, second.json["ambiguous"]) == (3, 1), second.err
-    assert "so the detected key may be wrong; name the right one by --key" in second.err.splitlines()[-1]
+    assert "so the detected key may be wrong; give the right one with --key" in second.err.splitlines()[-1]
     assert shop.join("--key", "mail").code == 0, "it was told"
 
 

@@ -192,7 +192,7 @@ def test_a_join_that_dies_says_so(shop: Path) -> None:
     iterator = iter(pairs)
     next(iterator)
     pairs._join._process.kill()  # type: ignore[union-attr]
-    with pytest.raises(JoinStopped, match="ended with -9"):
+    with pytest.raises(JoinStopped, match="ended with exit code -9"):
         list(iterator)
 
 

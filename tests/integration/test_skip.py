@@ -65,7 +65,7 @@ async def test_what_one_datacentre_skips_comes_from_the_other(tmp_path: Path) ->
 
     to = ("--to", str(T + SKIPPED))
     refused(await skip("east", *to, "--yes"), FAILED, "no dispatcher of another datacentre answers (west)")
-    refused(await skip("east", *to, "--reader", "north", "--dry-run"), USAGE, "there are: west")
+    refused(await skip("east", *to, "--reader", "north", "--dry-run"), USAGE, "choose from: west")
     refused(await skip("east", "--to", "2025", "--dry-run"), USAGE, "--to 2025: a time is")
     refused(await skip("east", *to), USAGE, "cannot be undone: confirm with --yes, or preview it with --dry-run")
     shown = await skip("east", *to, "--dry-run")

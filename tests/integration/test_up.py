@@ -84,7 +84,7 @@ def test_a_deployment_from_up_to_down(site: Site) -> None:
 
     down = photon("down", site.file)
     assert down.code == 0, down.err
-    assert f"{PROCESSES} processes ended" in down.out
+    assert f"{PROCESSES} processes stopped" in down.out
     assert {*site.left()} <= {own}  # it has released its lock
     until(lambda: site.left() == [], UP_S, "it ends itself")
     assert len(site.pids) >= PROCESSES + 8  # photon up itself, one killed, six lost

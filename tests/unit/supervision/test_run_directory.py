@@ -63,7 +63,7 @@ def test_where_nothing_ever_ran_nothing_is_locked(tmp_path: Path) -> None:
 
 def test_what_cannot_be_a_run_directory_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match=r"file: cannot be made .*--run"), locked(tmp_path / "file"):
+    with pytest.raises(UsageError, match=r"file: cannot be created .*--run"), locked(tmp_path / "file"):
         pass
 
 
