@@ -255,7 +255,7 @@ def _check_words(
 
     copies, records = len(day.of("east", "joined", 7)), len(day.of("west", "unmatched", 7))
     for name, words in (
-        (".gz with a wrong checksum", "checksum wrong, all "),
+        (".gz with a wrong checksum", "checksum wrong, but all "),
         ("file that no manifest names", f"{copies} lines: {copies} are copies of records in the output, 0 "),
         ("manifest without its last entry", f"{records} lines: 0 are copies of records in the output, {records} "),
         ("foreign log deleted everywhere", "was read by the dispatcher and is gone in every"),
