@@ -148,7 +148,7 @@ _insert = ShardMachine._insert
 
 def _refuses_no_copy(self: ConfigMachine, command: Any, slot: Any, newest: int) -> str:
     why = _refusal(self, command, slot, newest)
-    return "" if "remember" in why else why
+    return "" if "directory" in why else why
 
 
 _refusal = ConfigMachine._refusal
