@@ -28,7 +28,7 @@ import numpy as np
 import orjson
 
 from photon.adapters.containment import Fault, Guard
-from photon.adapters.contract import LINES, Adapter, Framing, LogFile
+from photon.adapters.contract import Adapter, LogFile
 from photon.adapters.formats.delimited import as_in_log
 from photon.adapters.shown_records import ShownRecord, shown
 from photon.adapters.times import rfc3339_us
@@ -75,10 +75,11 @@ class Envelope:
         template = _JOINED
         if None in foreign or None in primary:
             template = _JOINED_RAW
-            foreign = [self._foreign(*both) for both in zip(foreign, events.records, strict=True)]
-            framing = LINES if self._adapter is None else self._adapter.primary_framing
-            both = zip(primary, primaries.records, strict=True)
-            primary = [_payload(b"primary", payload, record, framing) for payload, record in both]
+            by_side = (b"foreign", foreign, events.records), (b"primary", primary, primaries.records)
+            foreign, primary = (
+                [self._payload(name, *both) for both in zip(payloads, records, strict=True)]
+                for name, payloads, records in by_side
+            )
         times: tuple[Sequence[int], ...] = (events.times.tolist(),)
         if self._adapter is not None and self._adapter.has_time_of_primary:
             template = template.replace(_TIME, _TIME + b'"registered_ns":%d,')
@@ -147,7 +148,7 @@ class Envelope:
             head = b'%b,"event_time_ns":%d,' % (names, time_ns)
             held, tail = _held(what), apart
             if row in inline:
-                held, tail = self._foreign(inline[row], rows[row][0]) + _NO_PRIMARY, among
+                held, tail = self._payload(b"foreign", inline[row], rows[row][0]) + _NO_PRIMARY, among
             lines.append(self._line(head, what.reason, held, file.path, offset, primary, tail))
         return lines
 
@@ -173,10 +174,13 @@ class Envelope:
         why = orjson.dumps(reason.encode("utf-8", "backslashreplace").decode())
         return b'{%b"reason":%b,%b,"source":%b%d}%b%b' % (head, why, held, self._source(path), offset, found, tail)
 
-    def _foreign(self, payload: bytes | None, record: bytes) -> bytes:
-        return _payload(
-            b"foreign", payload, record, LINES if self._adapter is None else self._adapter.foreign_framing
-        )
+    def _payload(self, side: bytes, payload: bytes | None, record: bytes) -> bytes:
+        if payload is not None:
+            return b'"%b":%b' % (side, payload)
+        if self._adapter is not None:
+            foreign = side == b"foreign"
+            record = as_in_log(record, self._adapter.foreign_framing if foreign else self._adapter.primary_framing)
+        return _raw(side, record)
 
     def _sources(self, rows: Events | Records) -> list[bytes]:
         of_file = [self._source(file.path) for file in rows.files]
@@ -231,10 +235,6 @@ def _ids_and_keys(events: Events) -> list[bytes]:
 
 def _held(what: ShownRecord) -> bytes:
     return b'"record":null' if what.record is None else member(b"record", what.record)
-
-
-def _payload(name: bytes, payload: bytes | None, record: bytes, framing: Framing) -> bytes:
-    return _raw(name, as_in_log(record, framing)) if payload is None else b'"%b":%b' % (name, payload)
 
 
 def _raw(name: bytes, value: bytes) -> bytes:

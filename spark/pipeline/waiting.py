@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import msgspec
 import numpy as np
 import xxhash
 
-from photon.batch.columns import I64, U64, RowIndexes, split_digests, take_digests
+from photon.batch.columns import I64, U64, Mask, RowIndexes, split_digests, take_digests
 from photon.batch.events import Events
 from photon.batch.files import LogFile
 from photon.config.clock import NS_PER_S
@@ -163,17 +164,16 @@ class WaitingIndex:
     def due(self, read_past_ns: int, now_ns: int, most: int) -> list[Rest]:
         """Returns rows to try now, file by file, until there are at least ``most``: files with a woken or a triggered
         row come first, then those due for longest, so that each file has its turn."""
-        since: dict[str, int] = {}
+        due: list[tuple[int, str, Mask]] = []
         for name, each in self.files.items():
-            decided = bool((each.trigger_ns <= read_past_ns).any())
-            earliest = 0 if decided else int(each.again_ns.min())  # 0 also for a row that was woken
-            if earliest <= now_ns:
-                since[name] = earliest
+            decided = each.trigger_ns <= read_past_ns
+            pays = decided | (each.again_ns <= now_ns)
+            if pays.any():  # 0 also for a row that was woken
+                due.append((0 if decided.any() else int(each.again_ns.min()), name, pays))
         found: list[Rest] = []
         count = 0
-        for name in sorted(since, key=since.__getitem__):
-            each = self.files[name]
-            rows = each.rows[(each.trigger_ns <= read_past_ns) | (each.again_ns <= now_ns)].tolist()
+        for _, name, pays in sorted(due, key=itemgetter(0)):
+            rows = self.files[name].rows[pays].tolist()
             found.append(Rest(name, rows))
             count += len(rows)
             if count >= most:
