@@ -18,8 +18,8 @@ import numpy as np
 import orjson
 
 from photon.adapters.formats.json_check import are_json, is_json
+from photon.config.decoding import INT64
 
-INT64 = range(-(1 << 63), 1 << 63)  # a flipped bit may lead out of it
 _NEWLINE = 10
 _TEXT = rb'[^"\\]*+(?:(?>\\.[^"\\]*+))*+'
 _STRING = rb'"(' + _TEXT + rb')"'

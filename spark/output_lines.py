@@ -7,14 +7,14 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated
 
 import msgspec
+
+from photon.config.decoding import Int64
 
 TORN_BYTES_MAX = 1 << 20  # bytes shown of a line that is not an output record
 NUMBER_MAX = 1 << 31  # bound of pair numbers: more than any event has
 NOTHING = msgspec.Raw()
-Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # a flipped bit may lead out of it
 
 
 class _Place(msgspec.Struct, frozen=True, gc=False):

@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+from photon.config.decoding import INT64
 from photon.config.errors import UsageError
 
 ColumnType: TypeAlias = "str | dict[str, ColumnType] | list[ColumnType]"
@@ -60,7 +61,6 @@ NAMES = (
     "float(comma)",
     "decimal(P,S,comma)",
 )
-_INT64 = range(-(1 << 63), 1 << 63)
 _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})(,comma)?\)")
 _COMMA = "float(comma)"
 _COMMA_TEXT = re.compile(r"([+-]?(?:[0-9]+|[0-9]{1,3}(?:([. '\u00a0\u202f])[0-9]{3})(?:\2[0-9]{3})*))(?:,([0-9]+))?")
@@ -79,7 +79,7 @@ def type_of(value: Any, depth: int = 0) -> ColumnType:
         return NULL
     kind = type(value)
     if kind is int:
-        return "int" if value in _INT64 else "json"
+        return "int" if value in INT64 else "json"
     if kind in _FOUND:
         return _FOUND[kind]
     if depth >= DEPTH_MAX:
@@ -144,7 +144,7 @@ def type_of_sample(values: Sequence[Any], depth: int = 0) -> ColumnType:
 def _kind_of(value: Any) -> str:
     kind = type(value)
     if kind is int:
-        return "number" if value in _INT64 else "json"
+        return "number" if value in INT64 else "json"
     return {float: "number", bool: "bool", str: "text", dict: "object"}.get(kind, "list")
 
 
@@ -338,13 +338,13 @@ def _bool(value: Any) -> bool | None:
 def _int(value: Any) -> int | None:
     if type(value) is float and value.is_integer():
         value = int(value)
-    return value if type(value) is int and value in _INT64 else None
+    return value if type(value) is int and value in INT64 else None
 
 
 def _float(value: Any) -> float | None:
     if type(value) is float:
         return value
-    if type(value) is not int or value not in _INT64:
+    if type(value) is not int or value not in INT64:
         return None
     return float(value) if int(float(value)) == value else None
 
@@ -413,7 +413,7 @@ def _number_time(value: Any, unit_ns: int) -> int | None:
         us = int(number * unit_ns // 1000)
     except ArithmeticError:
         return None
-    return us if us in _INT64 else None
+    return us if us in INT64 else None
 
 
 def _number(value: Any) -> Decimal | None:

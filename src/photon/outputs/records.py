@@ -5,9 +5,11 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
+
+from photon.config.decoding import Int64
 
 
 @dataclass(slots=True)
@@ -41,7 +43,6 @@ class OutputRecords:
 
 
 _ABSENT = msgspec.Raw()
-Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]  # a flipped bit may lead out of it
 
 
 class _Source(msgspec.Struct, frozen=True):

@@ -13,7 +13,8 @@ from datetime import datetime
 
 import orjson
 
-INT64 = range(-(1 << 63), 1 << 63)  # a flipped bit may lead out of it
+from photon.config.decoding import INT64
+
 _STRING = rb'("[^"\\]*+(?:(?>\\.[^"\\]*+))*+")'
 _HEAD = re.compile(
     rb'\{"event_id(_raw_base64)?":' + _STRING + rb',"key(_raw_base64)?":' + _STRING + rb',"event_time_ns":'
